@@ -38,9 +38,12 @@ LIBDEVICE: Final = (
     "tan", "tanh", "trunc",
 )  # fmt: skip
 """The functions of Triton's libdevice that torch has as well."""
+_NOT_HIP: Final = ("cbrt", "fast_cosf", "fast_sinf", "fdim")
+
 LIBDEVICE_NAMES: Final = (
     *(f"triton.language.extra.libdevice:{name}" for name in LIBDEVICE),
     *(f"triton.language.extra.cuda.libdevice:{name}" for name in LIBDEVICE if name != "fast_tanhf"),
+    *(f"triton.language.extra.hip.libdevice:{name}" for name in LIBDEVICE if name not in _NOT_HIP),
 )
 """Where kernels find them; CUDA's own has no fast_tanhf."""
 

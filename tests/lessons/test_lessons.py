@@ -266,21 +266,58 @@ def test_an_answer_that_launches_no_kernel_does_not_pass(
     assert not all(one["passed"] for one in found["marks"])
 
 
+BESIDE = "results that are right without the kernels"
+UNWRITTEN = "bytes of results that no kernel wrote"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "elsewhere"), [("coalescing", "x.sum(0)"), ("tiled_matmul", "a @ b")]
-)
+    ("name", "old", "new", "missed"),
+    [
+        ("coalescing", "return out", "return x.sum(0)", {BESIDE, UNWRITTEN}),
+        ("tiled_matmul", "return out", "return torch.mm(a, b, out=out)", {BESIDE}),
+        ("divergence", "return parts.sum()", "return float(x[mask].sum())", {BESIDE}),
+        ("reduction", "return out", "return np.array([x.sum()])", {BESIDE}),
+        ("bank_conflicts", "return out", "return x.T.copy()", {BESIDE}),
+        ("number_formats", "range(0, size, BLOCK)", "range(0, size // 2, BLOCK)",
+         {"relative error", "bytes loaded", "bytes given that no kernel read"}),
+    ],
+)  # fmt: skip
 def test_a_result_from_elsewhere_than_the_kernel_does_not_pass(
-    name: str, elsewhere: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    old: str,
+    new: str,
+    missed: set[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    text = (HERE / f"solutions/{name}.py").read_text()
-    assert text.count("    return out\n") == 1
-    (tmp_path / "mine.py").write_text(text.replace("    return out\n", f"    return {elsewhere}\n"))
     lesson = name.replace("_", "-")
+    skip_without_its_packages(lesson)
+    text = (HERE / f"solutions/{name}.py").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "mine.py").write_text(text.replace(old, new))
     code, found = answered(lesson, "--check", str(tmp_path / "mine.py"), capsys=capsys)
     assert (code, found["passed"]) == (3, False)
+    assert {one["what"] for one in found["marks"] if not one["passed"]} == missed
+
+
+@pytest.mark.slow
+def test_attention_that_is_computed_out_of_sight_does_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np, torch\n"
+        "def solve(q, k, v):\n"
+        "    scores = q.numpy() @ k.numpy().swapaxes(-1, -2) / q.shape[-1] ** 0.5\n"
+        "    powers = np.exp(scores - scores.max(-1, keepdims=True))\n"
+        "    return torch.from_numpy(powers / powers.sum(-1, keepdims=True) @ v.numpy())\n"
+    )
+    code, found = answered(
+        "attention-backends", "--check", str(tmp_path / "mine.py"), capsys=capsys
+    )
+    assert (code, found["passed"]) == (3, False)
     missed = {one["what"] for one in found["marks"] if not one["passed"]}
-    assert missed == {"results that no kernel wrote"}
+    assert missed == {"products of matmuls"}
 
 
 @pytest.mark.slow
@@ -295,7 +332,7 @@ def test_work_that_torch_does_before_the_kernel_does_not_pass(
     code, found = answered("fusion", "--check", str(tmp_path / "mine.py"), capsys=capsys)
     assert (code, found["passed"]) == (3, False)
     missed = {one["what"] for one in found["marks"] if not one["passed"]}
-    assert missed == {"tensors given that no kernel read"}
+    assert missed == {"bytes given that no kernel read"}
 
 
 def test_a_loop_that_never_ends_is_ended(

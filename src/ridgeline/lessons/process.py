@@ -9,6 +9,7 @@ only timed there.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import statistics
 import sys
@@ -17,6 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -27,7 +29,7 @@ from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.kernels.check import bfloat16
 from ridgeline.kernels.check.interpreted import load
 from ridgeline.lessons import triton_counts
-from ridgeline.lessons.shape import Calls, Topic, marked, relative_error
+from ridgeline.lessons.shape import RESULT, Calls, Topic, marked, relative_error
 from ridgeline.records.lesson import Lesson, LessonFigure, LessonGrade, LessonMark, LessonTime
 
 _ROUNDS = 7
@@ -119,7 +121,7 @@ def graded(name: str, file: Path) -> LessonGrade:
     lesson = topic(name)
     try:
         learner = load(file)
-        marks = [*lesson.grade(learner), *_dangers()]
+        marks = [*lesson.grade(learner), *_dangers(), *_without_kernels(lesson, learner)]
     except RidgelineError:
         raise
     except BaseException as error:  # whatever a learner's code may raise, its own exits included
@@ -136,6 +138,23 @@ def _dangers() -> Iterator[LessonMark]:
     """Marks against what the interpreter forgives and a GPU does not."""
     for what, count in (triton_counts.dangers() or {}).items():
         yield marked(what, count, "equal", 0)
+
+
+def _without_kernels(lesson: Topic, learner: ModuleType) -> Iterator[LessonMark]:
+    """A mark against results that are right though the kernels do nothing."""
+    threads = sys.modules.get("ridgeline.lessons.warp_counts")
+    if not triton_counts.launched() and threads is None:
+        return
+    torch.manual_seed(0)
+    count = 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(Exception, SystemExit))
+        stack.enter_context(triton_counts.idle())
+        if threads is not None:
+            stack.enter_context(threads.idle())
+        for one in lesson.grade(learner):
+            count += one.what.startswith(RESULT) and one.passed
+    yield marked("results that are right without the kernels", count, "equal", 0)
 
 
 def main(name: str, title: str, file: str, answer: str) -> None:

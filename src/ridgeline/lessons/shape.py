@@ -23,6 +23,8 @@ from ridgeline.records.lesson import LessonMark, LessonTable
 
 Figures: TypeAlias = dict[str, dict[str, float]]
 """Kernel → figure → number."""
+RESULT = "relative error"
+"""How the marks of results begin."""
 Calls: TypeAlias = dict[str, Callable[[], object]]
 """Kernel → a call of it that can be timed."""
 
@@ -81,9 +83,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float("inf") if math.isnan(away) else away
 
 
-def right(
-    found: Any, expected: Tensor, allowed: float = 1e-5, what: str = "relative error"
-) -> LessonMark:
+def right(found: Any, expected: Tensor, allowed: float = 1e-5, what: str = RESULT) -> LessonMark:
     """The mark that each exercise begins with: the result is that of the reference.
 
     Raises:

@@ -5,23 +5,28 @@ A request is what 32 lanes ask for by one load or store; a sector is 32 bytes of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from ridgeline.kernels.check.judging import SECTOR_BYTES, launch_record, request_sectors
+from ridgeline.kernels.check.judging import (
+    SECTOR_BYTES,
+    bytes_in,
+    launch_record,
+    request_sectors,
+    unique_bytes,
+)
 from ridgeline.kernels.check.races import races
-from ridgeline.kernels.check.seen import Access, SeenLaunch
+from ridgeline.kernels.check.seen import Access, SeenLaunch, among
 from ridgeline.kernels.check.watching import LaunchWatch
 
 _WATCH = LaunchWatch()
-_FROM_ELSEWHERE: list[torch.Tensor] = []
-"""Results of calls that launched kernels, none of which wrote them."""
-_PUT_ASIDE: list[torch.Tensor] = []
-"""Tensors given to calls that launched kernels, none of which read them."""
+_BESIDE: dict[str, int] = {}
+"""What was done beside the kernels of calls that launched any → how many bytes or tensors."""
 _LANES = 32
 
 
@@ -86,8 +91,8 @@ def dangers() -> dict[str, int] | None:
     """What would go wrong on a GPU though results are right here, in all launches; None: no launch.
 
     Lanes that point outside of every tensor, and places that several programs write, or that one
-    writes and another reads. Also work that was done beside the kernels: results that none of them
-    wrote, tensors that none of them read.
+    writes and another reads. Also work that was done beside the kernels: bytes of results that none
+    of them wrote, and of tensors given that none of them read, or that are others afterwards.
     """
     seen = _WATCH.launches
     if not seen:
@@ -99,8 +104,7 @@ def dangers() -> dict[str, int] | None:
             int((one.active & ~one.inside).sum()) for one in accesses
         ),
         "places that programs race for": sum(int(one.evidence.get("places", 0)) for one in found),
-        "results that no kernel wrote": len(_FROM_ELSEWHERE),
-        "tensors given that no kernel read": len(_PUT_ASIDE),
+        **_BESIDE,
     }
 
 
@@ -111,17 +115,67 @@ def _requests(access: Access) -> int:
     return int(padded.any(axis=1).sum())
 
 
-def watched(call: Callable[..., Any], *given: Any) -> tuple[Any, Launches]:
-    """What a call returns, and the launches that it made."""
+def launched() -> bool:
+    """Whether this process has launched a kernel."""
+    return bool(_WATCH.launches)
+
+
+@contextlib.contextmanager
+def idle() -> Iterator[None]:
+    """Pass over every launch, as long as the block does."""
+    _WATCH.idle = True
+    try:
+        yield
+    finally:
+        _WATCH.idle = False
+
+
+def watched(
+    call: Callable[..., Any],
+    *given: Any,
+    selected: torch.Tensor | None = None,
+    in_place: bool = False,
+) -> tuple[Any, Launches]:
+    """What a call returns, and the launches that it made.
+
+    Args:
+        call: What launches kernels.
+        given: What it is called with.
+        selected: Which numbers of the first of `given` have to be read. Default: all.
+        in_place: Whether it may change what it is given.
+    """
     before = len(_WATCH.launches)
+    tensors = [one for one in given if isinstance(one, torch.Tensor)]
+    kept = [one.clone() for one in tensors]
     found = call(*given)
     launches = _WATCH.launches[before:]
-    several = (
-        isinstance(found, torch.Tensor) and found.numel() > 1
-    )  # one number may be put together
-    if several and launches and not any(one.wrote_to(found) for one in launches):
-        _FROM_ELSEWHERE.append(found)
     if launches:
-        tensors = [one for one in given if isinstance(one, torch.Tensor)]
-        _PUT_ASIDE.extend(one for one in tensors if not any(two.read(one) for two in launches))
+        _note_beside(found, tensors, launches, selected)
+        changed = sum(
+            not torch.equal(one, was) for one, was in zip(tensors, kept, strict=True)
+        )  # fmt: skip
+        _add("tensors given that were changed", 0 if in_place else changed)
     return found, Launches(launches)
+
+
+def _note_beside(
+    found: Any,
+    tensors: Sequence[torch.Tensor],
+    launches: Sequence[SeenLaunch],
+    selected: torch.Tensor | None,
+) -> None:
+    accesses = [access for one in launches for access in one.accesses]
+    written = unique_bytes([one for one in accesses if one.kind != "load"])
+    read = unique_bytes([one for one in accesses if one.kind != "store"])
+    several = isinstance(found, torch.Tensor) and found.numel() > 1
+    returned = bytes_in([found] if several else [])  # one number may be put together
+    _add("bytes of results that no kernel wrote", int((~among(returned, written)).sum()))
+    for at, one in enumerate(tensors):
+        places = bytes_in([one])
+        if at == 0 and selected is not None and one.is_contiguous():
+            places = places[selected.repeat_interleave(one.element_size()).numpy()]
+        _add("bytes given that no kernel read", int((~among(places, read)).sum()))
+
+
+def _add(what: str, count: int) -> None:
+    _BESIDE[what] = _BESIDE.get(what, 0) + count

@@ -13,11 +13,12 @@ The simulator knows no shuffles; `shfl_down_sync` is added to it, for warps that
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
@@ -83,6 +84,12 @@ class Warps:
         return count / len(found) if found else 0.0
 
     @property
+    def numbers_read(self) -> int:
+        """Places of global memory that threads read."""
+        loads = (one for one in self.touches if (one.space, one.kind) == ("global", "load"))
+        return len({(one.array, one.address) for one in loads})
+
+    @property
     def barriers(self) -> int:
         """Barriers of a block, the most that any passes."""
         return max(self.epochs.values(), default=0)
@@ -135,6 +142,8 @@ class _Seen:
     """The warps of the call that is being watched."""
 
     now: Warps | None = None
+    idle = False
+    """Whether nothing is written to global memory."""
 
 
 def watched(call: Callable[..., Any], *given: Any) -> tuple[Any, Warps]:
@@ -144,6 +153,16 @@ def watched(call: Callable[..., Any], *given: Any) -> tuple[Any, Warps]:
         return call(*given), _Seen.now
     finally:
         _Seen.now = None
+
+
+@contextlib.contextmanager
+def idle() -> Iterator[None]:
+    """Write nothing to global memory, as long as the block does."""
+    _Seen.idle = True
+    try:
+        yield
+    finally:
+        _Seen.idle = False
 
 
 def install() -> Undo:
@@ -192,7 +211,8 @@ def _loaded(original: Callable[..., Any]) -> Callable[..., Any]:
 def _stored(original: Callable[..., Any]) -> Callable[..., Any]:
     def put(array: Any, index: Any, value: Any) -> None:
         _note("global", "store", array._item._ary, index, _instruction(sys._getframe(1)))
-        original(array, index, value)
+        if not _Seen.idle:
+            original(array, index, value)
 
     return put
 

@@ -25,6 +25,7 @@ EXAMPLE_OF = {
     "weight_kernels": "weight_only",
     "attention_kernels": "paged_attention",
     "cache_write": "paged_attention",
+    "tiles": "paged_attention",
 }
 """A file of kernels → the example that launches them, where the names differ."""
 _INSTEAD = """

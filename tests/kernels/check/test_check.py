@@ -22,6 +22,7 @@ from tests.warm_scripts import run_module_warm
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.kernels.check import bfloat16, conduct, trial
+from ridgeline.kernels.check.hints import broken_promises
 from ridgeline.kernels.check.judging import CAUSES
 
 OWN_EXAMPLES = sorted(one.stem for one in conduct.EXAMPLES.glob("[a-z]*.py"))
@@ -193,6 +194,34 @@ def test_what_is_right_on_numbers_of_a_usual_size_alone_is_found(tmp_path: Path)
     found = judge(files)
     assert "overflow" in found[files[0]]
     assert found[files[1]] == [""]
+
+
+@pytest.mark.slow
+def test_what_no_usual_number_and_no_interpreter_shows_is_found() -> None:
+    names = ("padding_of_zero", "broken_promise", "functions_of_amd")
+    files = [HERE / "scripts" / f"{name}.py" for name in names]
+    found = judge(files)
+    assert [found[one] for one in files] == [["inexact"], ["broken-hint", "uncoalesced"], [""]]
+
+
+@pytest.mark.parametrize(
+    ("values", "multiples", "step", "count"),
+    [
+        ([48], [16], 1, 0),
+        ([24], [16], 1, 1),
+        ([32, 33, 34, 0, 1, 2], [16], 1, 0),  # two runs
+        ([32, 33, 34, 1, 2, 3], [16], 1, 1),
+        ([64, 80, 96], [16], 1, 0),
+        ([4096, 4100, 4104], [16], 4, 0),  # addresses of float32 numbers
+        ([[0, 1], [24, 25]], [1, 16], 1, 1),
+    ],
+)
+def test_only_the_first_of_a_run_has_to_be_a_multiple(
+    values: list[Any], multiples: list[int], step: int, count: int
+) -> None:
+    found = list(broken_promises(np.array(values), multiples, step, 7))
+    assert sum(one.count for one in found) == count
+    assert {one.line for one in found} <= {7}
 
 
 @pytest.mark.slow

@@ -10,13 +10,14 @@ err as much as it does.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,8 +30,16 @@ from ridgeline.errors import RidgelineError, in_words
 from ridgeline.from_source import import_file
 from ridgeline.kernels.check import bfloat16, float8, language, libdevice, scalars
 from ridgeline.kernels.check.judging import findings, launch_record
-from ridgeline.kernels.check.larger import LargerNumbers, overflows
 from ridgeline.kernels.check.on_cuda import on_cuda
+from ridgeline.kernels.check.other_numbers import (
+    TIMES_ALLOWED,
+    OtherNumbers,
+    comparable,
+    kernel_of,
+    larger,
+    overflows,
+    small_and_negative,
+)
 from ridgeline.kernels.check.seen import SeenLaunch
 from ridgeline.kernels.check.watching import LaunchWatch
 from ridgeline.records.kernel_check import KernelFinding
@@ -114,24 +123,46 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
         results = [one for pair in compared for one in pair]
         found = [*findings(seen, results), *_inexact(compared, seen, file)]
         if compared and not {one.cause for one in found} - {"uncoalesced"}:
-            found += _overflows(example, watch, kernel, file)
+            others = _with_other_numbers(example, watch, file)
+            found += [one for one in others if kernel in ("", one.kernel)]
     launches = [launch_record(one) for one in seen]
     return {"launches": launches, "findings": found, "compared": len(compared)}
 
 
-def _overflows(
-    example: Callable[[], Any], watch: LaunchWatch, kernel: str, file: Path
+def _with_other_numbers(
+    example: Callable[[], Any], watch: LaunchWatch, file: Path
 ) -> list[KernelFinding]:
-    """What a second run with larger numbers shows; nothing where the example fails on them."""
-    usual, watch.launches, watch.once = watch.launches, [], True
-    torch.manual_seed(0)
-    try:
-        with LargerNumbers():
-            compared = _compared(example())
-    except (Exception, SystemExit):
-        return []
-    found = overflows(compared, watch.launches, usual, str(file))
-    return [one for one in found if kernel in ("", one.kernel)]
+    """What two more runs show; nothing where the example fails on their numbers."""
+    usual, watch.once = watch.launches, True
+    found: list[KernelFinding] = []
+    for change, judge in ((larger, overflows), (small_and_negative, _otherwise)):
+        watch.launches = []
+        torch.manual_seed(0)
+        with contextlib.suppress(Exception, SystemExit), OtherNumbers(change):
+            found += judge(_compared(example()), watch.launches, usual, str(file))
+    return found
+
+
+def _otherwise(
+    compared: Sequence[tuple[torch.Tensor, ...]],
+    now: Sequence[SeenLaunch],
+    usual: Sequence[SeenLaunch],
+    where: str,
+) -> Iterator[KernelFinding]:
+    """Results of small numbers below zero that are wrong, though those of usual ones are not."""
+    if not comparable(now, usual):
+        return
+    for found, expected, *plain in compared:
+        wide = found.dtype in (torch.float32, torch.float64, torch.bfloat16)
+        if not wide or found.shape != expected.shape or not bool(expected.isfinite().all()):
+            continue
+        error, floor = _error(found, expected), _rounding_error(found, expected)
+        allowed = TIMES_ALLOWED * _allowed(found, expected, plain, cut=_cuts(usual))
+        if not error <= allowed:
+            kernel = kernel_of(now, found)
+            one = _too_far(found, expected, error, floor, kernel, where)
+            said = f"where normal numbers are small and negative, {one.summary}"
+            yield msgspec.structs.replace(one, summary=said)
 
 
 def _failure(error: BaseException, file: Path, what: str) -> str:
@@ -159,19 +190,29 @@ def _place(frame: traceback.FrameSummary) -> str:
 def _inexact(
     compared: list[tuple[torch.Tensor, ...]], seen: list[SeenLaunch], file: Path
 ) -> Iterator[KernelFinding]:
-    cut = any(one.matrix_dtype == "tf32" for one in seen)
     for found, expected, *plain in compared:
         kernel = next((one for one in reversed(seen) if one.wrote_to(found)), seen[-1]).kernel
         if found.shape != expected.shape:
             yield _misshapen(found, expected, kernel, file)
             continue
         error, floor = _error(found, expected), _rounding_error(found, expected)
-        narrow = found.dtype not in (torch.float32, torch.float64)
-        allowed = floor * (_TIMES_THE_FLOOR if narrow else _OF_FLOAT32)
-        allowed = max(allowed, _OF_TF32 * _STEP_OF_TF32 if cut and not narrow else 0.0)
-        allowed = max([allowed, *(_TIMES_PLAIN * _error(one, expected) for one in plain)])
-        if not error <= allowed:
-            yield _too_far(found, expected, error, floor, kernel, file)
+        if not error <= _allowed(found, expected, plain, cut=_cuts(seen)):
+            yield _too_far(found, expected, error, floor, kernel, str(file))
+
+
+def _cuts(seen: Sequence[SeenLaunch]) -> bool:
+    """Whether any launch multiplies in tf32."""
+    return any(one.matrix_dtype == "tf32" for one in seen)
+
+
+def _allowed(
+    found: torch.Tensor, expected: torch.Tensor, plain: Sequence[torch.Tensor], *, cut: bool
+) -> float:
+    """The largest error that is no finding; `cut`: factors of matmuls are in tf32."""
+    narrow = found.dtype not in (torch.float32, torch.float64)
+    allowed = _rounding_error(found, expected) * (_TIMES_THE_FLOOR if narrow else _OF_FLOAT32)
+    allowed = max(allowed, _OF_TF32 * _STEP_OF_TF32 if cut and not narrow else 0.0)
+    return max([allowed, *(_TIMES_PLAIN * _error(one, expected) for one in plain)])
 
 
 def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -194,7 +235,7 @@ def _too_far(
     error: float,
     floor: float,
     kernel: str,
-    file: Path,
+    where: str,
 ) -> KernelFinding:
     summary = (
         f"the relative error is {error:.2g}, {error / (floor or 1e-30):.3g} times "
@@ -210,7 +251,7 @@ def _too_far(
         kernel=kernel,
         summary=summary,
         evidence=evidence,
-        where=str(file),
+        where=where,
         cure="check the formula and its scales, and accumulate in float32",
     )
 

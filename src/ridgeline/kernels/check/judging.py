@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from ridgeline.kernels.check.hints import kept_promises
 from ridgeline.kernels.check.races import configurations, place_of, races, without_barrier
 from ridgeline.kernels.check.seen import Access, SeenLaunch, among, distinct
 from ridgeline.records.kernel_check import KernelFinding, KernelLaunch, LaunchArgument
@@ -21,7 +22,7 @@ SECTOR_BYTES = 32
 CAUSES = (
     "out-of-bounds", "write-write-race", "read-write-race", "missing-barrier", "order-dependent",
     "configuration-dependent", "uninitialised-read", "nan-result", "unwritten-output", "inexact",
-    "overflow", "uncoalesced",
+    "overflow", "broken-hint", "uncoalesced",
 )  # fmt: skip
 """Every cause that a run under the interpreter can have."""
 _LANES = 32
@@ -48,7 +49,7 @@ def launch_record(seen: SeenLaunch) -> KernelLaunch:
         options=_for_the_compiler(seen.options),
         loaded_bytes=sum(len(one.starts) * one.width_bytes for one in loads),
         stored_bytes=sum(len(one.starts) * one.width_bytes for one in stores),
-        minimum_bytes=len(_unique_bytes(loads)) + len(_unique_bytes(stores)),
+        minimum_bytes=len(unique_bytes(loads)) + len(unique_bytes(stores)),
         sector_efficiency=round(wanted / (moved * SECTOR_BYTES), 4) if moved else 1.0,
         divergent_warps=round(_divergent_share(seen.accesses), 4),
         matrix_flops=seen.matrix_flops,
@@ -95,6 +96,7 @@ def findings(
         yield from configurations(seen, shown)
         yield from without_barrier(seen)
         yield from _not_a_number(seen)
+        yield from kept_promises(seen.kernel, seen.file, seen.broken)
         yield from _uncoalesced(seen)
     yield from _unwritten(launches, returned)
 
@@ -129,12 +131,14 @@ def _distance(seen: SeenLaunch, access: Access) -> int:
     return min(away, default=0)
 
 
-def _unique_bytes(accesses: Sequence[Access]) -> np.ndarray:
+def unique_bytes(accesses: Sequence[Access]) -> np.ndarray:
+    """The address of each byte that is touched, in order."""
     return _spread((one.width_bytes, one.starts) for one in accesses)
 
 
-def _bytes(tensors: Sequence[torch.Tensor]) -> np.ndarray:
-    return _spread((one.element_size(), _elements(one)) for one in tensors)
+def bytes_in(tensors: Sequence[torch.Tensor]) -> np.ndarray:
+    """The address of each byte of tensors, in order."""
+    return _spread((one.element_size(), elements_of(one)) for one in tensors)
 
 
 def _spread(elements: Iterable[tuple[int, np.ndarray]]) -> np.ndarray:
@@ -260,16 +264,16 @@ def _unwritten(
     launch reads again and no one returns is scratch: it may be larger than what is written, and
     reading what is not would be a finding of its own.
     """
-    read = _unique_bytes([o for seen in launches for o in seen.accesses if o.kind == "load"])
+    read = unique_bytes([o for seen in launches for o in seen.accesses if o.kind == "load"])
     storages = {one.untyped_storage().data_ptr() for one in returned}
-    shown = _bytes(returned)
-    written = _unique_bytes([o for seen in launches for o in seen.accesses if o.kind != "load"])
+    shown = bytes_in(returned)
+    written = unique_bytes([o for seen in launches for o in seen.accesses if o.kind != "load"])
     judged: set[tuple[int, tuple[int, ...]]] = set()
     for seen in launches:
-        stores = _unique_bytes([one for one in seen.accesses if one.kind != "load"])
+        stores = unique_bytes([one for one in seen.accesses if one.kind != "load"])
         for name, tensor in seen.tensors.items():
             key = (tensor.data_ptr(), tuple(tensor.shape))
-            places = _elements(tensor)
+            places = elements_of(tensor)
             if key in judged or not len(places) or not among(places, stores).any():
                 continue
             judged.add(key)
@@ -290,7 +294,7 @@ def _unwritten(
                 )
 
 
-def _elements(tensor: torch.Tensor) -> np.ndarray:
+def elements_of(tensor: torch.Tensor) -> np.ndarray:
     """The address of each element, in the tensor's order."""
     places = np.zeros((), np.int64)
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):

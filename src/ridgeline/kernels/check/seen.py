@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ridgeline.kernels.check.hints import BrokenPromise
+
 _WITH_INFINITY = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -68,6 +70,8 @@ class SeenLaunch:
     """Which of an autotuner's configurations this is."""
     variants: list[dict[str, Any]] = field(default_factory=list)
     """Options of other configurations that differ for the compiler alone."""
+    broken: list[BrokenPromise] = field(default_factory=list)
+    """Hints to the compiler that do not hold."""
     matrix_flops: int = 0
     """Multiplications and additions of `tl.dot`."""
     matrix_dtype: str = ""

@@ -10,7 +10,7 @@ import gc
 import operator
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 import triton
 
 from ridgeline.kernels.check.bfloat16 import decoded
+from ridgeline.kernels.check.hints import broken_promises
 from ridgeline.kernels.check.seen import Access, SeenLaunch, bytes_of
 from ridgeline.patches import Undo, in_reverse, patch
 
@@ -34,6 +35,8 @@ class LaunchWatch:
         self.launches: list[SeenLaunch] = []
         self.once = False
         """Whether launches run once alone, and nothing that they touch is noted."""
+        self.idle = False
+        """Whether launches are passed over."""
         self._launch: SeenLaunch | None = None
         self._ranges: list[tuple[int, int]] = []
         self._again = False
@@ -64,6 +67,7 @@ class LaunchWatch:
                     self._exchanged,
                 ),
                 patch("triton.runtime.interpreter:InterpreterBuilder.create_barrier", self._waited),
+                patch("triton.runtime.interpreter:TensorHandle.set_attr", self._promised),
                 patch("triton.runtime.interpreter:InterpreterBuilder.create_dot", self._multiplied),
                 patch("triton.runtime.interpreter:InterpreterBuilder.binary_op", self._computed),
                 patch("triton.runtime.interpreter:InterpreterBuilder.unary_op", self._computed),
@@ -103,6 +107,8 @@ class LaunchWatch:
 
     def _called(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(executor: Any, *args: Any, **options: Any) -> None:
+            if self.idle:
+                return
             seen = _seen(executor, args, options)
             seen.configuration, seen.variants = self._configuration, self._variants
             seen.infinite = seen.find_infinite()
@@ -198,6 +204,17 @@ class LaunchWatch:
             return original(builder, *rest)
 
         return create_barrier
+
+    def _promised(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_attr(handle: Any, name: str, values: Sequence[int]) -> None:
+            if self._launch is not None and not self._again and name == "tt.divisibility":
+                step = _width(handle) if handle.dtype.is_ptr() else 1
+                line = _line_in(self._launch.file)
+                data = np.asarray(handle.data)
+                self._launch.broken.extend(broken_promises(data, values, step, line))
+            original(handle, name, values)
+
+        return set_attr
 
     def _multiplied(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def create_dot(builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:

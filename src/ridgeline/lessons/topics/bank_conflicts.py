@@ -113,3 +113,4 @@ def grade(learner: ModuleType) -> Iterator[LessonMark]:
     for kind in ("load", "store"):
         yield marked(f"sectors of a {kind}", warps.sectors_of_a_request(kind), "at most", 4.0)
     yield marked("races in shared memory", warps.races, "equal", 0)
+    yield marked("numbers that threads read", warps.numbers_read, "equal", _TILE * _TILE)

@@ -37,7 +37,7 @@ def in_a_line(found: KernelOccupancy) -> str:
     """The occupancy with its limiters, in one sentence."""
     limiters = " and ".join(LIMITS[one] for one in found.limiters)
     if not found.blocks:
-        return f"such a block cannot be launched on {found.target}: {limiters} do not suffice"
+        return f"such a block cannot be launched on {found.target}: not enough {limiters}"
     warps = f"{found.warps} of {found.max_warps} warps"
     share = f"{found.occupancy:.1%}: {found.blocks} blocks, {warps}"
     return f"{share}, limited by {limiters}" if limiters else f"{share}; nothing limits it"

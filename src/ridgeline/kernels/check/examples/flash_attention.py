@@ -35,16 +35,24 @@ def example() -> list[tuple[Tensor, ...]]:
     )
     blocks = torch.rand(2, 2, 3, 3) < 0.5
     blocks[..., range(3), range(3)] = True
+    shared = torch.tensor([[[[True, False], [True, True]]]])  # by every row and head
     return [
         *plain,
         *_case(
             (3, 70, 70, 24),
             AttentionMask(causal=True, window=40, documents=documents),
-            softcap=10.0,
+            softcap=2.0,
             sinks=torch.randn(2),
             dropout=Dropout(0.2, seed=3),
         ),
         *_case((2, 70, 90, 32), AttentionMask(blocks=blocks, block_size=32), sums_too=True),
+        *_case((1, 20, 70, 16), AttentionMask()),
+        *_case(
+            (2, 40, 40, 16),
+            AttentionMask(
+                causal=True, window=30, documents=documents[1:, :40], blocks=shared, block_size=32
+            ),
+        ),
         *_case((1, 64, 93, 32), AttentionMask(causal=True, sequences=ragged), shared=1),
     ]
 

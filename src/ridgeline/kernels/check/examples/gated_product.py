@@ -17,13 +17,17 @@ _EXACT: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Two rows of 1,025 in bfloat16, a part of longer ones, and gates far from zero."""
+    """Two rows of 1,025 in bfloat16, a part of longer ones, and gates far from zero.
+
+    And 50 numbers in float32, in which the two GeLUs are not the same.
+    """
     far = torch.tensor([-1e15, -1e3, -90.0, 90.0, 1e3, 1e15]).bfloat16()
     found = []
     for name in _EXACT:
         rows = [torch.randn(2, size).bfloat16()[:, :1025] for size in (1025, 1124, 1148)]
         found += _of_kind(name, *rows)
         found += _of_kind(name, far, *(torch.randn(2, 6) * 1e-15).bfloat16())
+        found += _of_kind(name, *torch.randn(3, 50))
     return found
 
 

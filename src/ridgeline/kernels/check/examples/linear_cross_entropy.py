@@ -11,13 +11,17 @@ _CLASSES = 4097  # one more than a block holds
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Rows in bfloat16, one ignored: plain, with every option, in two steps; and many of three."""
+    """Rows in bfloat16, one ignored: plain, with every option, in two steps; and many of three.
+
+    Then a few in float32 with every option.
+    """
     return [
         *_case(_logits(7, _CLASSES), 0.0, 0.0, 0.0),
         *_case(_logits(7, _CLASSES), 0.1, 1e-2, 3.0, ignored=5),
         *_case(_logits(7, _CLASSES), 0.1, 1e-2, 0.0, steps=2),
         *_case(_far_logits(), 0.0, 1e-2, 0.0),
         *_case(_logits(130, 3), 0.1, 0.0, 0.0),
+        *_case(_logits(5, 40).float(), 0.1, 1e-2, 3.0),
     ]
 
 

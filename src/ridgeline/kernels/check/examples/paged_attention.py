@@ -8,7 +8,7 @@ from torch import Tensor
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, write_cache_reference
 from ridgeline.kernels.triton.paged_attention import paged_attention, write_cache
 
-_HEADS, _KEY_HEADS, _DIM, _BLOCK = 6, 2, 48, 8
+_HEADS, _KEY_HEADS, _DIM, _BLOCK = 6, 2, 40, 8
 _USED, _BLOCKS = 32, 160
 """The last blocks of a cache are used, whose numbers need more than eight bits."""
 _RUBBISH = 3.0
@@ -23,15 +23,15 @@ def example() -> list[tuple[Tensor, Tensor]]:
     """
     return [
         *_of([(5, 21), (0, 0), (3, 3)], None),
-        *_of([(1, 75), (1, 1)], torch.int8, window=66, softcap=20.0),
-        *_of([(1, 20)], torch.float8_e4m3fn, size=0.05),
+        *_of([(1, 75), (1, 1)], torch.int8, window=66, softcap=2.0),
+        *_of([(1, 20)], torch.float8_e4m3fn, size=0.05, sinks=False),
         *_of([(2, 9)], torch.int8, fixed=True),
         *_of([(1, 9)], torch.float8_e4m3fn, fixed=True),
-        *_of([(6, 30), (4, 11)], None, window=9, first=2, seen=[1, 3, 5, 11, 21, 33, 0, 0, 0, 0]),
+        *_of([(6, 30), (4, 11)], None, window=3, first=2, seen=[1, 3, 5, 11, 27, 33, 0, 0, 0, 0]),
         *_of([(4, 12)], None, seen=[1, 3, 5, 13]),
         *_of([(1, 75)], None, against=6.0),
         *_of([(1, 0), (2, 9)], None, sinks=False),
-        *_of([(1, 75), *[(0, 0)] * 131], torch.int8),
+        *_of([(1, 75), *[(0, 0)] * 131], torch.int8, tokens_of=torch.bfloat16),
     ]
 
 
@@ -47,6 +47,7 @@ def _of(
     *,
     fixed: bool = False,
     sinks: bool = True,
+    tokens_of: torch.dtype | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
     """Sequences of (queries, context), all of whose keys and values are written here.
 
@@ -58,7 +59,8 @@ def _of(
     tables = torch.full((len(lengths), 17), 2**30, dtype=torch.int32)
     dtype = torch.float32 if stored else torch.bfloat16
     tokens = [
-        (size * torch.randn(2, context, _KEY_HEADS, _DIM)).to(dtype) for _, context in lengths
+        (size * torch.randn(2, context, _KEY_HEADS, _DIM)).to(tokens_of or dtype)
+        for _, context in lengths
     ]
     if fixed:
         tokens = [(one * 16).round() / 16 for one in tokens]
@@ -75,23 +77,23 @@ def _of(
     cache, twin = _empty(stored, fixed=fixed), _empty(stored, fixed=fixed)
     num_queries = [count for count, _ in lengths]
     packed = PackedTokens(
-        query_starts=torch.tensor([0, *num_queries]).cumsum(0).int(),
-        context_lengths=torch.tensor([context for _, context in lengths]).int(),
+        query_starts=_in_steps(torch.tensor([0, *num_queries]).cumsum(0).int()),
+        context_lengths=_in_steps(torch.tensor([context for _, context in lengths]).int()),
         block_tables=tables,
-        slots=torch.cat([*slots, torch.tensor([-1])]),
+        slots=_in_steps(torch.cat([*slots, torch.tensor([-1])])),
         max_queries=max(num_queries),
         max_context=max(context for _, context in lengths),
-        seen=None if seen is None else torch.tensor(seen),
+        seen=None if seen is None else _in_steps(torch.tensor(seen)),
         recent=window if first else None,
         first=first,
     )
-    padding = torch.ones(2, 1, _KEY_HEADS, _DIM, dtype=dtype)
+    padding = torch.ones(2, 1, _KEY_HEADS, _DIM, dtype=tokens_of or dtype)
     keys, values = torch.cat([*tokens, padding], 1)
     values = values.transpose(0, 1).contiguous().transpose(0, 1)  # in other steps than keys
     write_cache(keys, values, cache, packed)
     write_cache_reference(keys, values, twin, packed)
     queries = (torch.randn(sum(num_queries), _HEADS, _DIM) - against).to(dtype)
-    extra = torch.randn(_HEADS) - _DIM * _SCALE * against**2 if sinks else None
+    extra = _in_steps(torch.randn(_HEADS) - _DIM * _SCALE * against**2) if sinks else None
     found = paged_attention(
         queries,
         cache,
@@ -115,6 +117,11 @@ def _of(
         (kept.float(), wanted),
         (_everything(cache), _everything(twin)),
     ]
+
+
+def _in_steps(numbers: Tensor) -> Tensor:
+    """The same numbers, which no longer lie side by side."""
+    return torch.stack([numbers, numbers + 1], -1)[..., 0]
 
 
 def _sight(context: int, paths: Tensor, window: int | None, first: int) -> Tensor:

@@ -7,22 +7,27 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.rotary import turn
 
-_CASES = ((False, 2, 5, 3, 1, 24, 0), (True, 2, 5, 1, 2, 24, 1), (False, 130, 1, 1, 1, 2, 1))
+_CASES = (
+    (False, 2, 5, 3, 1, 24, 0, torch.bfloat16),
+    (True, 2, 5, 1, 2, 24, 1, torch.bfloat16),
+    (False, 130, 1, 1, 1, 2, 1, torch.bfloat16),
+    (True, 1, 2, 1, 1, 6, 0, torch.float32),
+)
 """Whether neighbours are pairs; sequences, tokens, heads of queries and of keys, and their size;
 whether sequences share their angles."""
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Queries and keys in bfloat16, laid out unlike; halves are pairs, or neighbours.
+    """Queries and keys, laid out unlike; halves are pairs, or neighbours.
 
     Cosines and sines of both halves differ, as those of no angle do, and lie in unlike steps.
     """
     found = []
-    for interleaved, batch, length, query_heads, key_heads, size, shared in _CASES:
-        queries = torch.randn(batch, length, query_heads, size).bfloat16().transpose(1, 2)
-        keys = torch.randn(batch, key_heads, length, size).bfloat16()
+    for interleaved, batch, length, query_heads, key_heads, size, shared, dtype in _CASES:
+        queries = torch.randn(batch, length, query_heads, size).to(dtype).transpose(1, 2)
+        keys = torch.randn(batch, key_heads, length, size).to(dtype)
         cos, sin = (
-            torch.rand(shared or batch, length, wide).bfloat16()[..., :size]
+            torch.rand(shared or batch, length, wide).to(dtype)[..., :size]
             for wide in (size, size + 8)
         )
         for backwards in (False, True):

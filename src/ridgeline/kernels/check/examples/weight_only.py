@@ -12,7 +12,10 @@ _FOUR_DEPTH, _EIGHT_DEPTH = 129 * 32, 65 * 16  # one chunk more than blocks hold
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Each format for one row and for 18 in bfloat16, split over the depth where that is long."""
+    """Each format for one row and for 18 in bfloat16, split over the depth where that is long.
+
+    Before them a few rows in float32.
+    """
     short = torch.randn(18, 100).bfloat16()
     few = torch.randint(-127, 128, (_OUTPUTS, 100)).to(torch.int8)
     scale, shift = (torch.rand(_OUTPUTS, 1) + 0.5) / 100, torch.randn(_OUTPUTS)
@@ -20,7 +23,8 @@ def example() -> list[tuple[Tensor, Tensor]]:
         (
             linear_int8.linear(short, linear_int8.pack(few), scale.T.contiguous(), None, shift),
             _product(short, few, scale, torch.zeros_like(scale), shift),
-        )
+        ),
+        *_of_strided_rows(),
     ]
     for rows in (1, 18):
         wide, x = (
@@ -57,6 +61,19 @@ def example() -> list[tuple[Tensor, Tensor]]:
             ),
         ]
     return found
+
+
+def _of_strided_rows() -> list[tuple[Tensor, Tensor]]:
+    """Six rows in float32 whose numbers lie apart, for weights without zero points."""
+    x = torch.randn(64, 2, 3).permute(1, 2, 0)
+    weight, scales = torch.randint(-8, 8, (20, 64)).to(torch.int8), torch.rand(20, 2) + 0.5
+    packed = linear_int8.pack_groups(scales)
+    none, bias = torch.zeros(20, 2), torch.randn(20)
+    exact = _product(x, weight, scales, none, bias)
+    return [
+        (linear_int4.linear(x, linear_int4.pack(weight), packed, None, bias), exact),
+        (linear_int8.linear(x, linear_int8.pack(weight), packed, None, bias), exact),
+    ]
 
 
 def _product(x: Tensor, stored: Tensor, scales: Tensor, zeros: Tensor, bias: Tensor) -> Tensor:

@@ -1,14 +1,16 @@
-"""The example once more, with normal numbers that are larger: what overflows where nothing need to.
+"""The example once more, with other normal numbers: what is right on those of a usual size alone.
 
-A softmax that takes no maximum off, or a sigmoid by a power of what it is given, is right on
-numbers of a usual size. So what `torch.randn` and its like draw is multiplied, and results are
-looked at for NaN and infinity alone: how exact they are is another matter at such sizes. Nothing is
-said where the numbers that kernels are given, or what is expected of them, overflow as well.
+What `torch.randn` and its like draw is changed. Larger, it shows what overflows where nothing need
+to: a softmax that takes no maximum off, a sigmoid by a power of what it is given. Results are then
+looked at for NaN and infinity alone: how exact they are is another matter at such sizes. Small and
+below zero, it shows a padding that is taken for a number: the largest of a row and of zeros is now
+zero. Nothing is said where the numbers that kernels are given, or what is expected of them,
+overflow as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import torch
@@ -19,13 +21,19 @@ from ridgeline.records.kernel_check import KernelFinding
 
 TIMES: Final = 32.0
 """So that among a hundred normal numbers one is beyond 88, whose power no float32 holds."""
+TIMES_ALLOWED: Final = 8.0
+"""What errors may be more with small numbers, some of which cancel, than with usual ones."""
 _MODERATE: Final = 1e6
 """Where more is expected, what leads to it may overflow in any computation."""
 _NORMAL: Final = (torch.randn, torch.randn_like, torch.Tensor.normal_, torch.normal)
 
 
-class LargerNumbers(TorchFunctionMode):
-    """Multiplies what is drawn from a normal distribution."""
+class OtherNumbers(TorchFunctionMode):
+    """Changes what is drawn from a normal distribution, in place."""
+
+    def __init__(self, change: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self._change = change
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -33,13 +41,23 @@ class LargerNumbers(TorchFunctionMode):
         found = func(*args, **(kwargs or {}))
         if func in _NORMAL:
             with torch.no_grad():
-                found.mul_(TIMES)
+                self._change(found)
         return found
+
+
+def larger(drawn: torch.Tensor) -> None:
+    """Numbers that are TIMES as large."""
+    drawn.mul_(TIMES)
+
+
+def small_and_negative(drawn: torch.Tensor) -> None:
+    """Numbers below zero that are TIMES as small."""
+    drawn.abs_().div_(-TIMES)
 
 
 def overflows(
     compared: Sequence[tuple[torch.Tensor, ...]],
-    larger: Sequence[SeenLaunch],
+    now: Sequence[SeenLaunch],
     usual: Sequence[SeenLaunch],
     where: str,
 ) -> Iterator[KernelFinding]:
@@ -47,11 +65,11 @@ def overflows(
 
     Args:
         compared: What the example returned with larger numbers.
-        larger: The launches of that run.
+        now: The launches of that run.
         usual: Those of the run before.
         where: The example's file.
     """
-    if not _comparable(larger, usual):
+    if not comparable(now, usual):
         return
     for found, expected, *plain in compared:
         wanted = expected.detach().double()
@@ -59,11 +77,9 @@ def overflows(
             continue
         wrong = int((~found.detach().double().isfinite()).sum())
         if wrong and all(bool(one.double().isfinite().all()) for one in plain):
-            # Memory may lie elsewhere now, so the kernel is told from what it was called with.
-            kernel = next((one.kernel for one in reversed(larger) if _gave(one, found)), "")
             yield KernelFinding(
                 cause="overflow",
-                kernel=kernel or larger[-1].kernel,
+                kernel=kernel_of(now, found),
                 summary=(
                     f"with normal numbers {TIMES:.0f} times as large, {wrong} of {found.numel()} "
                     "results are NaN or infinite, and none is expected to be"
@@ -74,16 +90,23 @@ def overflows(
             )
 
 
+def kernel_of(launches: Sequence[SeenLaunch], found: torch.Tensor) -> str:
+    """The last kernel that was given a result's memory, which no access says here."""
+    return next(
+        (one.kernel for one in reversed(launches) if _gave(one, found)), launches[-1].kernel
+    )
+
+
 def _gave(launch: SeenLaunch, found: torch.Tensor) -> bool:
     place = found.untyped_storage().data_ptr()
     return any(one.untyped_storage().data_ptr() == place for one in launch.tensors.values())
 
 
-def _comparable(larger: Sequence[SeenLaunch], usual: Sequence[SeenLaunch]) -> bool:
+def comparable(later: Sequence[SeenLaunch], usual: Sequence[SeenLaunch]) -> bool:
     """Whether both runs launched alike, and kernels were given what float32 holds."""
-    if [one.kernel for one in larger] != [one.kernel for one in usual]:
+    if [one.kernel for one in later] != [one.kernel for one in usual]:
         return False
-    for at, (now, then) in enumerate(zip(larger, usual, strict=True)):
+    for at, (now, then) in enumerate(zip(later, usual, strict=True)):
         if any(one.dtype == torch.float16 for one in now.tensors.values()):
             return False
         for name in now.infinite - then.infinite:
