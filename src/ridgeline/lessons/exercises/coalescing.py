@@ -1,7 +1,7 @@
 """Exercise of the lesson coalescing: sum each column of a matrix.
 
-This is right, and each of its loads touches 32 sectors. Change which numbers lie on lanes, so that
-a load touches 4.
+This is right, and each lane of its loads touches a sector of its own. Change which numbers lie on
+lanes, so that a load touches 4.
 """
 
 import triton
