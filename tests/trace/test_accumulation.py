@@ -27,13 +27,14 @@ def test_gradients_of_every_pass_are_worth_those_sent_too_often(
 ) -> None:
     """Steps are told apart by the profiler's ranges, or by the optimizer's."""
     case = replace(CASE, steps=steps)
-    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    made = simulate(case.program(), case.seed)
+    write_run(made, tmp_path, case.schema())
     assert run(["trace", "summary", "--json", str(tmp_path)]) == 0
     first = json.loads(capsys.readouterr().out)["verdict"][0]
     assert first["cause"] == "communication-bound"
     assert "adds up 3 passes" in first["summary"]
     assert "no_sync()" in first["cure"]
-    assert first["worth_us"] == pytest.approx(truth_of(case).worth_us, rel=0.1)
+    assert first["worth_us"] == pytest.approx(truth_of(case, made).worth_us, rel=0.1)
 
 
 @pytest.mark.parametrize("passes", [1, 3])

@@ -31,11 +31,12 @@ def test_a_slow_stage_is_worth_what_the_pipeline_gains_without_its_excess(
 ) -> None:
     """The peers stand in the arguments of kernels, or in the ranges around their launches."""
     case = replace(PIPELINE, version=version)
-    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    made = simulate(case.program(), case.seed)
+    write_run(made, tmp_path, case.schema())
     first = verdict(capsys, tmp_path)[0]
     assert first["cause"] == "rank-skew"
     assert first["where"] == ["rank 2"]
-    assert float(str(first["worth_us"])) == pytest.approx(truth_of(case).worth_us, rel=0.1)
+    assert float(str(first["worth_us"])) == pytest.approx(truth_of(case, made).worth_us, rel=0.1)
 
 
 def test_recorded_waits_find_what_was_launched_before_the_trace(
@@ -43,9 +44,10 @@ def test_recorded_waits_find_what_was_launched_before_the_trace(
 ) -> None:
     options: dict[str, int | bool | str] = {"ranks": 2, "passes": 16, "steps": 2, "layers": 2}
     case = replace(PIPELINE, warm=2, syncs=True, options=options)
-    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    made = simulate(case.program(), case.seed)
+    write_run(made, tmp_path, case.schema())
     worth = verdict(capsys, tmp_path)[0]["worth_us"]
-    assert float(str(worth)) == pytest.approx(truth_of(case).worth_us, rel=0.1)
+    assert float(str(worth)) == pytest.approx(truth_of(case, made).worth_us, rel=0.1)
 
 
 RING = Case(workload="ring", gpu="v100", version="old", shapes=False, faults={"late-host": 1.8},
@@ -56,10 +58,11 @@ def test_a_late_host_of_a_ring_is_worth_what_others_wait_before_its_record_begin
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its profiler starts as late as its step does, and messages queued before have no range."""
-    write_run(simulate(RING.program(), RING.seed), tmp_path, RING.schema())
+    made = simulate(RING.program(), RING.seed)
+    write_run(made, tmp_path, RING.schema())
     first = verdict(capsys, tmp_path)[0]
     assert (first["cause"], first["where"]) == ("rank-skew", ["rank 2"])
-    assert float(str(first["worth_us"])) == pytest.approx(truth_of(RING).worth_us, rel=0.25)
+    assert float(str(first["worth_us"])) == pytest.approx(truth_of(RING, made).worth_us, rel=0.25)
 
 
 def test_a_send_and_a_receive_beside_each_other_wait_once(
@@ -81,9 +84,10 @@ def test_what_makes_one_rank_late_is_not_counted_twice(
 ) -> None:
     """All hosts prepare their inputs, and one of them does much more beside."""
     case = replace(RING, faults={"late-host": 1.4, "prepare": 0.5}, warm=0)
-    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    made = simulate(case.program(), case.seed)
+    write_run(made, tmp_path, case.schema())
     worth = {str(one["cause"]): float(str(one["worth_us"])) for one in verdict(capsys, tmp_path)}
-    truth = truth_of(case).by_cause
+    truth = truth_of(case, made).by_cause
     assert next(iter(worth)) == "rank-skew"
     assert worth["rank-skew"] == pytest.approx(truth["rank-skew"], rel=0.25)
     assert worth["host-bound"] <= 1.25 * truth["host-bound"]
@@ -127,10 +131,11 @@ def test_a_pipeline_of_few_micro_batches_has_a_bubble(
 ) -> None:
     options: dict[str, int | bool | str] = {"ranks": 2, "passes": 16, "steps": 2, "layers": 2}
     case = replace(PIPELINE, faults={"few-passes": 8}, options=options)
-    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    made = simulate(case.program(), case.seed)
+    write_run(made, tmp_path, case.schema())
     first = verdict(capsys, tmp_path)[0]
     assert first["cause"] == "pipeline-bubble"
-    assert float(str(first["worth_us"])) == pytest.approx(truth_of(case).worth_us, rel=0.25)
+    assert float(str(first["worth_us"])) == pytest.approx(truth_of(case, made).worth_us, rel=0.25)
 
 
 def exchanged(
@@ -183,7 +188,8 @@ def test_a_loader_hidden_by_waits_for_other_ranks_is_worth_what_all_gain(
 ) -> None:
     """Two of four ranks stand in collectives while their hosts load: it is theirs as well."""
     case = cases()["dlrm_ranks-no-overlap-slow-loader-s1-48"]
-    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    made = simulate(case.program(), case.seed)
+    write_run(made, tmp_path, case.schema())
     first = verdict(capsys, tmp_path)[0]
     assert first["cause"] == "input-bound"
-    assert float(str(first["worth_us"])) == pytest.approx(truth_of(case).worth_us, rel=0.25)
+    assert float(str(first["worth_us"])) == pytest.approx(truth_of(case, made).worth_us, rel=0.25)

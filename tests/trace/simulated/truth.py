@@ -133,7 +133,7 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     assert not (case.warm and ONCE & case.faults.keys()), "before the window, or in it?"
     if not run.program.on_gpu:
         return Truth(frozenset({"cpu-only"}), None, whole, 0.0)
-    length = _length(case, case.program())
+    length = run.duration_us - _warm_up(case, run.program)
     recorded = whole / length  # a warm trace also holds work that was queued before it began
     worth = {
         name: recorded * (length - _length(case, case.program(without={name})))
@@ -168,10 +168,14 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
 
 def _length(case: Case, program: Program) -> float:
     """How long the program's recorded steps take: what they add to the steps before."""
-    length = simulate(program, case.seed).duration_us
-    if case.warm:
-        length -= simulate(replace(program, steps=case.warm, warm=0), case.seed).duration_us
-    return length
+    return simulate(program, case.seed).duration_us - _warm_up(case, program)
+
+
+def _warm_up(case: Case, program: Program) -> float:
+    """How long the program takes for the steps before those that are recorded."""
+    if not case.warm:
+        return 0.0
+    return simulate(replace(program, steps=case.warm, warm=0), case.seed).duration_us
 
 
 def _worth_of_causes(
