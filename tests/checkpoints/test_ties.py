@@ -17,10 +17,12 @@ from tests.serve.engine.workloads import (
     tiny_engine,
     write_tiny_llama,
 )
+from tests.warm_scripts import start_rank_warm
 
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.errors import InputError
+from ridgeline.serve.engine import ranks
 
 PROMPT = [5, 6, 7, 8, 9]
 
@@ -67,7 +69,10 @@ def test_a_head_that_is_stored_twice_stays_tied(tmp_path: Path) -> None:
 
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("cut", [{"tp": 2}, pytest.param({"pp": 2}, marks=pytest.mark.slow)])
-def test_ranks_use_a_tied_models_own_head(tmp_path: Path, cut: dict[str, int]) -> None:
+def test_ranks_use_a_tied_models_own_head(
+    tmp_path: Path, cut: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "start_rank", start_rank_warm)
     head = torch.randn(VOCAB, 32, generator=torch.Generator().manual_seed(3))
     folder = tied_llama_with_a_head(tmp_path, head)
     assert served(folder, **cut) == expected(folder)

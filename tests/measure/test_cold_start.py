@@ -5,9 +5,11 @@ Each costs seconds of a core; what does not depend on the start is in `test_inte
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
+import zipapp
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,11 +115,25 @@ def test_a_frozen_script_ends_with_a_conductor_that_is_killed_and_had_little_of_
         assert time.monotonic() < deadline, "the frozen script outlived its conductor"
 
 
-def test_a_script_with_modules_called_as_ours_keeps_them_and_is_measured() -> None:
+@pytest.fixture
+def program(form: str, tmp_path: Path) -> Path:
+    """What Python runs as a script, with modules beside it that are called as ours."""
+    script = SCRIPTS / "own_modules" / "train.py"
+    if form == "file":
+        return script
+    shutil.copytree(script.parent, tmp_path / "app")
+    (tmp_path / "app" / script.name).rename(tmp_path / "app" / "__main__.py")
+    if form == "folder":
+        return tmp_path / "app"
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    return tmp_path / "app.pyz"
+
+
+@pytest.mark.sweep("folder")
+@pytest.mark.parametrize("form", ["file", "folder", "archive"])
+def test_a_script_with_modules_called_as_ours_keeps_them_and_is_measured(program: Path) -> None:
     stack = [Applied(technique="bf16-autocast")]
-    with Conductor(
-        [str(SCRIPTS / "own_modules" / "train.py")], Session(stack=stack), entry=ENTRY
-    ) as run:
+    with Conductor([str(program)], Session(stack=stack), entry=ENTRY) as run:
         report = run.steps(5)[0]
     assert len(report.steps) == 5
     assert "bf16-autocast" in report.applied

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import zipapp
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -400,21 +399,6 @@ def test_no_process_is_left_behind() -> None:
         pid = run.hellos[0].pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-@pytest.mark.sweep("folder")
-@pytest.mark.parametrize("form", ["folder", "archive"])
-def test_what_python_runs_as_a_script_may_be_a_folder_or_an_archive(
-    form: str, tmp_path: Path
-) -> None:
-    (tmp_path / "app").mkdir()
-    (tmp_path / "app/__main__.py").write_text((SCRIPTS / "plain_loop.py").read_text())
-    program = tmp_path / "app"
-    if form == "archive":
-        program = tmp_path / "app.pyz"
-        zipapp.create_archive(tmp_path / "app", program)
-    with Conductor([str(program), "40"], Session()) as run:
-        assert len(run.steps(5)[0].steps) == 5
 
 
 def test_a_frozen_script_does_not_run_on() -> None:
