@@ -64,7 +64,12 @@ IMPORTS = (
     "transformers.models.llama.modeling_llama",
 )
 """The largest imports of the whole suite, each at least a tenth of a second."""
-TOGETHER = ("tests/test_house.py", "tests/test_dead_code.py", "tests/test_patches.py")
+TOGETHER = (
+    "tests/test_house.py",
+    "tests/test_dead_code.py",
+    "tests/test_patches.py",
+    "tests/cli/test_flags_in_messages.py",
+)
 """They look at how the house is written: one fork reads it, for all of them."""
 _SECONDS = "side-by-side/seconds"
 _BYTES_PER_SECOND = 4000

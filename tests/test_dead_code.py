@@ -101,3 +101,29 @@ def test_every_field_is_read_or_documented() -> None:
 def test_every_exception_is_needed() -> None:
     places = [place for place in OPENED_BY_OTHERS if not any(p.startswith(place) for p in trees())]
     assert not places, "files that are gone"
+
+
+def test_every_public_name_in_the_room_of_theory_is_reached_by_a_command() -> None:
+    """What other rooms name, and what the definitions of that name in turn."""
+    spoken = of_kind(ast.Name, ast.Attribute, ast.Constant)
+    asked = set(words(node for place, node in spoken if not place.startswith("cost/")))
+    named: dict[str, set[str]] = {}
+    public: set[str] = set()
+    for tree in (tree for place, tree in trees().items() if place.startswith("cost/")):
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names = [node.name]
+                public |= {name for name in names if not name.startswith("_")}
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            else:
+                continue
+            for name in names:
+                named.setdefault(name, set()).update(words(walk(node)))
+    reached: set[str] = set()
+    while asked:
+        name = asked.pop()
+        reached.add(name)
+        asked |= named.get(name, set()) - reached
+    assert public - reached == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import json
@@ -12,8 +11,6 @@ import sys
 from typing import TypeVar, get_type_hints
 
 import pytest
-from tests.sources import trees, walk
-from tests.test_dead_code import words
 
 from ridgeline import cost
 from ridgeline.cli.main import run
@@ -83,34 +80,6 @@ def test_every_formula_of_plain_numbers_in_the_room_of_theory_can_be_asked_for()
             ):
                 left_out |= {name} - {one.__name__ for one in FORMULAS.values()}
     assert left_out == set(NOT_BY_ITSELF)
-
-
-def test_every_public_name_in_the_room_of_theory_is_reached_by_a_command() -> None:
-    """What other rooms name, and what the definitions of that name in turn."""
-    named: dict[str, set[str]] = {}
-    public: set[str] = set()
-    asked: set[str] = set()
-    for place, tree in trees().items():
-        if not place.startswith("cost/"):
-            asked |= set(words(walk(tree)))
-            continue
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                names = [node.name]
-                public |= {name for name in names if not name.startswith("_")}
-            elif isinstance(node, ast.Assign | ast.AnnAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names = [target.id for target in targets if isinstance(target, ast.Name)]
-            else:
-                continue
-            for name in names:
-                named.setdefault(name, set()).update(words(walk(node)))
-    reached: set[str] = set()
-    while asked:
-        name = asked.pop()
-        reached.add(name)
-        asked |= named.get(name, set()) - reached
-    assert public - reached == set()
 
 
 def test_several_records_are_given_by_their_first_field_and_others_by_name() -> None:
