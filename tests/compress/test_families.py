@@ -53,7 +53,7 @@ def staged(family: str, scheme: str, tokens: Tensor, folder: Path) -> Staged:
     return stage(job)
 
 
-@pytest.mark.sweep("hy_v3", "jamba", "mamba", "gemma4_text")
+@pytest.mark.sweep("mamba", "gemma4_text")
 @pytest.mark.parametrize("family", READ_BY_BOTH)
 def test_transformers_and_the_server_compute_what_was_measured(
     family: str, tokens: Tensor, tmp_path: Path
@@ -130,6 +130,7 @@ def test_experts_that_are_pruned_stay_in_their_tensor(
         torch.testing.assert_close(read(tokens[:2]).logits, measured(tokens[:2]).logits)
 
 
+@pytest.mark.sweep("in 8 bits")
 @pytest.mark.parametrize("left", [(), (parse("w8a16-channel"),)], ids=["as it is", "in 8 bits"])
 def test_experts_of_several_formats_are_said_and_read_here(
     left: tuple[Scheme, ...], tokens: Tensor, tmp_path: Path
@@ -156,7 +157,7 @@ def test_experts_of_several_formats_are_said_and_read_here(
         torch.testing.assert_close(read, measured(tokens[:2]).logits)
 
 
-@pytest.mark.sweep("gemma4_text", "bamba")
+@pytest.mark.sweep("bamba")
 @pytest.mark.parametrize("family", ["gemma4_text", "bamba", "gpt2", "opt", "falcon_mamba"])
 def test_a_head_is_fitted_to_what_the_compressed_blocks_give(
     family: str, tokens: Tensor, tmp_path: Path

@@ -80,6 +80,7 @@ multiplies_bfloat16 = pytest.mark.skipif(
 
 
 @multiplies_bfloat16
+@pytest.mark.sweep("w4a16-gptq-g16")
 @pytest.mark.parametrize("name", ["w4a16-gptq-g16", "w4a16-awq-g16"])
 def test_a_bfloat16_model_seen_in_bfloat16_is_rounded_as_well_as_one_seen_in_float32(
     tiny_model, tokens, tmp_path, monkeypatch, name

@@ -116,6 +116,7 @@ def test_the_forecast_grows_with_what_is_gathered_and_not_with_the_number_of_blo
     )
 
 
+@pytest.mark.sweep("1000000000000")
 @pytest.mark.parametrize("unused", [0, 10**12])
 def test_what_is_freed_is_kept_only_where_memory_is_plenty_and_nothing_else_changes(
     tiny_model, tokens, tmp_path, monkeypatch, unused

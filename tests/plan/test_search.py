@@ -40,7 +40,7 @@ def test_the_best_is_that_of_brute_force_over_single_estimates(model, cluster: s
     layouts = [
         one.at(index)
         for one in chunks(task.space(8))
-        for index in range(0, len(one), 9 if model.experts else 1)
+        for index in range(0, len(one), 25 if model.experts else 1)
     ]
     fits = [e for e in map(task.estimate, layouts) if e.memory.verdict == "fits"]
     found = find(task)

@@ -272,7 +272,7 @@ def test_of_all_planted_mistakes_hardly_one_passes(equivalence: str) -> None:
     assert len(passed) <= 0.05 * len(planted), passed
 
 
-@pytest.mark.sweep(every=12)
+@pytest.mark.sweep("fused optimizer-rounding-dense")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("change", "equivalence"),

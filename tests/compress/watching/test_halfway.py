@@ -45,7 +45,7 @@ def staged(tiny_model, tokens, tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep("llama-w4a16-gptq-g16")
 @pytest.mark.parametrize("scheme", ["w4a16-gptq-g16", "w4a16-awq-g16", "50%-sparsegpt"])
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "opt", "mixtral", "gemma3"])
 def test_passes_that_go_on_where_they_stopped_give_what_those_from_the_beginning_do(

@@ -80,6 +80,7 @@ def test_what_two_lanes_saw_is_what_one_would_have(lengths: tuple[int, int]) -> 
 
 
 @pytest.mark.usefixtures("two_threads")
+@pytest.mark.sweep("w4a16-gptq-g16")
 @pytest.mark.parametrize("scheme", ["w4a16-gptq-g16", "w4a16-awq-g16"])
 def test_layers_lose_as_much_with_two_lanes_as_with_one(
     tiny_model, tokens, tmp_path, monkeypatch, scheme

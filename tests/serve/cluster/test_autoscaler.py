@@ -126,10 +126,10 @@ async def test_a_burst_brings_replicas_and_its_end_takes_them_without_a_lost_req
         async with asyncio.timeout(90.0):
             while not _drains_with_requests(scaler):
                 # Three are on at least two replicas, so that one of these is drained with it.
-                send(3 - sum(not one.done() for one in sent[short:]), tokens=200)
+                send(3 - sum(not one.done() for one in sent[short:]), tokens=80)
                 await asyncio.sleep(0.01)
         before = scaler.router.stats
-        assert await asyncio.gather(*sent) == [30] * short + [200] * (len(sent) - short)
+        assert await asyncio.gather(*sent) == [30] * short + [80] * (len(sent) - short)
         await until(lambda: states(scaler).count("stopped") == 2, "two replicas' end")
         assert sum(gone(pid) for pid in pids) == 2
         report = scaler.report()

@@ -62,7 +62,7 @@ def prompts(count: int, seed: int = 0) -> dict[str, list[int]]:
     }
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep("lfm2", "mamba")
 @pytest.mark.parametrize("family", WITH_STATES)
 def test_every_way_gives_the_tokens_of_the_plain_model(
     family: str, folders: Any, plain: Any

@@ -89,7 +89,7 @@ def fuzz(server: Server, method: str, path: str, num_examples: int) -> None:
 @pytest.mark.sweep(every=12)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda part: part)
 def test_no_request_is_our_fault(stub: Server, method: str, path: str) -> None:
-    fuzz(stub, method, path, 15)
+    fuzz(stub, method, path, 8)
 
 
 @pytest.mark.slow

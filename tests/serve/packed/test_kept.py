@@ -126,6 +126,7 @@ def flipped(content: bytes) -> bytes:
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
+@pytest.mark.sweep("a bit", "empty")
 @pytest.mark.parametrize(
     "damage",
     [

@@ -78,6 +78,7 @@ def eagle_tree(head: Path) -> SpeculationConfig:
     )
 
 
+@pytest.mark.sweep("eagle3")
 @pytest.mark.parametrize("form", ["eagle", "eagle3"])
 def test_answers_are_those_without_guesses_and_some_guesses_hold(
     form: str, model: Path, tmp_path: Path

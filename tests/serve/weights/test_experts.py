@@ -81,7 +81,7 @@ def served(folder: Path, **changes: Any) -> tuple[list[list[int]], dict[str, int
     return [found[str(place), 0] for place in range(len(PROMPTS))], rows
 
 
-@pytest.mark.sweep("qwen3_moe-int4", "gpt_oss-int8", "jetmoe-int8")
+@pytest.mark.sweep("qwen3_moe-int4", "gpt_oss-int8")
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_experts_in_few_bits_give_the_tokens_of_the_same_numbers(
