@@ -247,7 +247,7 @@ def test_serve_prints_what_the_check_accepts(
         (["--scale-target", "3"], "--scale-target: nothing scales"),
         (["--replicas", "4:1"], "--replicas 4:1"),
         (["--replicas", "x"], "--replicas x"),
-        (["--replicas", "1:2", "--scale-on", "cpu"], "--scale-on cpu: give queue, kv or slo"),
+        (["--replicas", "1:2", "--scale-on", "cpu"], "'cpu' is not one of 'queue', 'kv', 'slo'"),
         (["--replicas", "1:2", "--scale-on", "slo"], "say what a miss is"),
         (["--replicas", "1:2", "--scale-on", "kv", "--scale-target", "2"], "--scale-target 2"),
         (["--replicas", "1:2", "--scale-down-after", "-1"], "--scale-down-after -1"),
