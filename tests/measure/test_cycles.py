@@ -43,7 +43,7 @@ def test_a_step_that_calls_its_model_often_is_no_agent_that_played_before(
         "        cell(torch.randn(2, 8))\n"
         "for _ in range(10_000):\n"
         "    state = torch.zeros(2, 8)\n"
-        "    for character in torch.randn(50, 2, 8):\n"
+        "    for character in torch.randn(12, 2, 8):\n"
         "        state = cell(character, state)\n"
         "    optimizer.zero_grad()\n"
         "    state.square().sum().backward()\n"

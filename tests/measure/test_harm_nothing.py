@@ -6,6 +6,7 @@ In both ways: with a view of the files of its own, and with copies kept from ins
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.warm_scripts import run_module_warm
 
 from ridgeline.measure.guard.offline import offline_variables
 
@@ -73,16 +75,9 @@ class Run:
 def run(folder: Path, way: str, words: list[str], **environment: str) -> Run:
     plant(folder)
     before = tree(folder)
-    done = subprocess.run(
-        [*RIDGELINE, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ
-        | {"RIDGELINE_VIEW": WAYS[way], "PYTHONPATH": str(SCRIPT.parent / "libraries")}
-        | environment,
-    )
+    libraries = {"RIDGELINE_VIEW": WAYS[way], "PYTHONPATH": str(SCRIPT.parent / "libraries")}
+    with contextlib.chdir(folder):
+        done = run_module_warm([*RIDGELINE, *words], env=os.environ | libraries | environment)
     return Run(done, before, tree(folder), way)
 
 

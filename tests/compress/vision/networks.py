@@ -56,7 +56,7 @@ class Detector(nn.Module):
         return torch.cat([boxes.flatten(2), self.scores(x).sigmoid().flatten(2)], 1)
 
 
-def images(batch: int = 16, batches: int = 2, size: int = 32) -> list[Tensor]:
+def images(batch: int = 8, batches: int = 2, size: int = 32) -> list[Tensor]:
     """Smooth images: noise of several scales added up."""
     generator = torch.Generator().manual_seed(7)
     found = []
