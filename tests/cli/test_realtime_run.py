@@ -33,7 +33,7 @@ def detect(frame):
 
 
 pipeline = Pipeline("front", deadline="{deadline}")
-camera = pipeline.sensor("camera", {read}, rate="100Hz")
+camera = pipeline.sensor("camera", {read}, rate="200Hz")
 features = pipeline.stage("backbone", lambda frame: frame, camera.via({edge}), budget="1s")
 boxes = pipeline.stage("detect", detect, features)
 pipeline.path(camera, features, budget="2s")
@@ -69,7 +69,7 @@ def test_a_run_prints_its_stages_and_writes_all_that_was_asked_for(
         words += [f"--{option}", str(path)]
     assert run(words) == 0
     out, err = capsys.readouterr()
-    assert "front: camera at 100 Hz; deadline 30.0 s; inline" in out
+    assert "front: camera at 200 Hz; deadline 30.0 s; inline" in out
     assert "camera → backbone" in out
     assert "35 of 35 frames" in err or "frames" in err.splitlines()[0]
     recorded = read_record(files["out"], RealtimeRun)
