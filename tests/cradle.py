@@ -37,6 +37,8 @@ _USUAL = (
     "pytest",
     "ridgeline.measure.child.attach",
     "ridgeline.serve.engine.engine",
+    "ridgeline.serve.http.app",
+    "ridgeline.serve.http.front",
     "ridgeline.serve.http.server",
     "ridgeline.train.session",
     "ridgeline.tune.install",
