@@ -206,3 +206,20 @@ def test_a_run_that_was_written_in_several_forms_is_one_in_a_folder(
     out, said = capsys.readouterr()
     assert [Path(one["file"]).name for one in json.loads(out)["ranks"]] == ["results.json"]
     assert "results.csv: left out: results.json is of the same run" in " ".join(said.split())
+
+
+def test_kernels_side_by_side_in_two_queues_keep_their_lengths(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The thread is the same; what runs into the next kernel of its own queue would be cut."""
+    head = {"args": {"name": "GPU0"}, "ph": "M", "pid": 6, "name": "process_name"}
+    kernels = [
+        {"ph": "X", "name": "mm", "pid": 6, "tid": 77, "ts": start, "dur": "9",
+         "args": {"BeginNs": f"{start}000", "EndNs": f"{start + 9}000", "queue-id": queue}}
+        for start, queue in ((2, "0"), (5, "1"))
+    ]  # fmt: skip
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"traceEvents": [{}, head, *kernels]}))
+    assert run(["trace", "kernels", "--json", str(path)]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert rank["kernels"][0]["total_us"] == 18

@@ -38,6 +38,7 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     begin: str = msgspec.field(default="", name="BeginNs")
     end: str = msgspec.field(default="", name="EndNs")
     device: str = msgspec.field(default="0", name="dev-id")
+    queue: int | str | None = msgspec.field(default=None, name="queue-id")
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False):
@@ -87,7 +88,8 @@ def _filled(events: list[_Event]) -> FileRows:
             )  # fmt: skip
         elif (gpu := _GPU.match(process)) and not _is_no_work(one.name):
             found.add_kernel(
-                name=kernel_name(one.name), device=int(gpu[1]), stream=where,
+                name=kernel_name(one.name), device=int(gpu[1]),
+                stream=where if one.args.queue is None else _whole(one.args.queue),
                 correlation=_of_its_own(number, place), process=0, **when,
             )  # fmt: skip
     return found
