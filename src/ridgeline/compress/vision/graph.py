@@ -19,6 +19,7 @@ from ridgeline.compress.vision.batches import (
     together,
 )
 from ridgeline.compress.vision.folding import fold_batch_norms, remove_identities, split_attention
+from ridgeline.compress.vision.in_place import without_writes
 from ridgeline.errors import ExportError, InputError
 from ridgeline.runtimes.capture.blame import blame
 from ridgeline.runtimes.capture.fixed_sizes import where_fixed
@@ -69,11 +70,12 @@ def _exported(own: nn.Module, example: Batch, shapes: Any) -> fx.GraphModule:
         warnings.simplefilter("ignore")
         try:
             exported = torch.export.export(own, inputs_of(example), dynamic_shapes=shapes)
-            if any(_changes_in_place(node) for node in exported.graph.nodes):
-                exported = exported.run_decompositions({})
+            graph = exported.module(check_guards=False)
+            if not without_writes(graph):
+                graph = exported.run_decompositions({}).module(check_guards=False)
         except Exception as error:  # anything that the user's forward or the exporter raises
             raise blame(error, log="") from error
-        return exported.module(check_guards=False)
+        return graph
 
 
 def why_alone(model: nn.Module, image: Batch) -> str:
@@ -159,8 +161,3 @@ def _check_images(place: int, one: Tensor) -> None:
         raise InputError(f"calibration batch {place}: not a tensor [images, channels, …]")
     if one.is_floating_point() and not bool(one.isfinite().all()):
         raise InputError(f"calibration batch {place}: holds infinite numbers or NaN")
-
-
-def _changes_in_place(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return bool(schema is not None and schema.is_mutable)
