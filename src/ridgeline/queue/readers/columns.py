@@ -15,6 +15,8 @@ from ridgeline.errors import InputError
 from ridgeline.queue.readers.moments import moment_seconds
 from ridgeline.records.input_file import read_toml
 
+_MOST_SHOWN = 40
+"""Characters of a value in a message."""
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
 NEEDED = ("submit_seconds", "duration_seconds", "num_gpus")
 CURE = (
@@ -106,9 +108,9 @@ def find_columns(
     plain = [plain_name(one) for one in head]
     values = [one.strip() for one in head if _NUMBER.fullmatch(one.strip())]
     if values:
-        raise InputError(
-            f"{where}: its first line holds values such as {values[0]}, not names; {CURE}"
-        )
+        first = values[0]
+        shown = first if len(first) <= _MOST_SHOWN else f"{first[:_MOST_SHOWN]}…"
+        raise InputError(f"{where}: its first line holds values such as {shown}, not names; {CURE}")
     for name in plain:
         if name and plain.count(name) > 1:
             raise InputError(f"{where}: two columns {name}; keep one")
