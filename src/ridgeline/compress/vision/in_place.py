@@ -64,11 +64,12 @@ def _twin(node: fx.Node, order: dict[fx.Node, int], replaced: dict[fx.Node, Any]
         return None
     if len({_dtype(one) for one in (node, *node.all_input_nodes)}) > 1:
         return None
-    namespace, _, name = node.target._schema.name.partition("::")  # type: ignore[union-attr]
+    schema = node.target._schema  # type: ignore[union-attr]
+    namespace, _, name = schema.name.partition("::")
     if namespace != "aten" or not name.endswith("_"):
         return None
     packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
-    return getattr(packet, node.target._overloadname, None)  # type: ignore[union-attr]
+    return getattr(packet, schema.overload_name or "default", None)
 
 
 def _is_fresh(node: fx.Node) -> bool:
