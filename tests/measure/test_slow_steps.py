@@ -163,10 +163,10 @@ def _waiting(folder: Path, *, idle_seconds: float) -> Patience:
         listens="127.0.0.1:5000",
         idle_seconds=idle_seconds,
     )
-    (folder / STANDING_NAME).write_bytes(msgspec.json.encode(told))
     patience = Patience(["serves.py"], folder, seconds=120.0, on_progress=None)
     patience.start()
     patience.begin_wait()
+    (folder / STANDING_NAME).write_bytes(msgspec.json.encode(told))
     return patience
 
 
@@ -177,6 +177,13 @@ def test_nobody_waits_two_minutes_for_a_server_that_computes_nothing(tmp_path: P
     unasked.check(when, stepped=True, timed=True)
     with pytest.raises(OutOfPatience, match=r"computed nothing .* it listens at 127.0.0.1:5000"):
         unasked.check(when, stepped=False, timed=False)
+
+
+def test_where_the_script_stood_in_an_earlier_wait_is_not_where_it_stands(tmp_path: Path) -> None:
+    waiting = _waiting(tmp_path, idle_seconds=0.0)
+    assert "serves.py:7" in waiting._place()
+    waiting.begin_wait()
+    assert not waiting._place()
 
 
 @pytest.mark.slow
@@ -232,6 +239,31 @@ def test_a_long_evaluation_after_the_first_step_is_not_what_a_step_takes(
     assert profile["steps"] > 8
     assert profile["step_seconds"]["p50"] < 1.0
     assert profile["operator_calls"] > 5
+
+
+@pytest.mark.slow
+def test_where_nothing_ends_after_a_quick_first_step_that_speaks_and_the_place_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "evaluates_for_ever.py"
+    script.write_text(
+        TRAINING + "def evaluate():\n"
+        "    with torch.no_grad():\n"
+        "        while True:\n"
+        "            model(torch.randn(4, 8))\n"
+        "            time.sleep(0.01)\n"
+        "for step in range(100):\n"
+        "    model(torch.randn(4, 8)).sum().backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+        "    evaluate()\n"
+    )
+    assert run(["doctor", "--budget", "15", "--", str(script)]) == 0
+    told = capsys.readouterr()
+    said = " ".join((told.err + told.out).split())
+    assert "in a step for 5 s: it " in said
+    assert "no other step ended:" in said
+    assert "in evaluate" in said
 
 
 @pytest.mark.slow

@@ -47,8 +47,6 @@ from ridgeline.patches import patch
 from ridgeline.records import SyncPoint
 
 _LEAST_DESCRIPTOR = 3
-_SLOW_FIRST_SECONDS = 5.0
-"""A first step that takes longer may be the only one: what the script uses is told with it."""
 
 
 class Conversation:
@@ -79,6 +77,7 @@ class Conversation:
         """A step ended; called by the agent on the stepping thread."""
         if self._connection is None:
             self._connect()
+        self._standing.rest()
         attempt(self._instrument.boundary, otherwise=None)
         self._left -= 1
         if self._paced is not None:
@@ -87,6 +86,7 @@ class Conversation:
             self._exchange()
         elif self._paced is not None:
             attempt(self._paced.next, otherwise=None)
+        self._standing.step()
 
     def _moved(self) -> None:
         """The steps go on in the calling thread."""
@@ -101,7 +101,6 @@ class Conversation:
         return True
 
     def _connect(self) -> None:
-        self._standing.stop()
         connection = Client(str(self._session / SOCKET_NAME), family="AF_UNIX")
         if connection.fileno() < _LEAST_DESCRIPTOR:
             # The script closed its stdin, stdout or stderr: what it prints must not come here.
@@ -130,6 +129,7 @@ class Conversation:
         if order.action == "stop":
             self._leave()
         if order.action == "free":
+            self._standing.stop()
             self._agent.on_boundary = None
             self._agent.abandon()
             atexit.unregister(self._ended)
@@ -182,9 +182,9 @@ class Conversation:
         }
         # Before the facts, which count what this found:
         seen |= attempt(self._instrument.results, max(len(steps), 1), otherwise={})
-        slow = not self._has_reported and sum(s.seconds for s in steps) > _SLOW_FIRST_SECONDS
-        self._has_reported = True
-        if self._order.facts or ended or slow:
+        # No other step may end in time.
+        is_first, self._has_reported = not self._has_reported, True
+        if self._order.facts or ended or is_first:
             seen["facts"] = attempt(self._facts, steps, otherwise=None)
         return Report(
             steps=steps,

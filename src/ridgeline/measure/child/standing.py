@@ -1,13 +1,15 @@
-"""Where the script stands before its first step, for whoever waits for it.
+"""Where the script stands before its first step and in a long one, for whoever waits for it.
 
 A thread writes the line of the user's code that the main thread is on into the session's folder,
-and how often a model was called, every other second, until there are steps to tell of. It reads
-frames and touches nothing; where a script calls its model for so long that the training, or the
-end of the first step, will not come in time, it lets the calls be the steps.
+and how often a model was called, every other second, until there are steps to tell of, and again
+in each step that takes long. It reads frames and touches nothing; where a script calls its model
+for so long that the training, or the end of the first step, will not come in time, it lets the
+calls be the steps.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import stat
@@ -26,6 +28,8 @@ from ridgeline.measure.wire import STANDING_NAME, Standpoint, Waits
 from ridgeline.records import Site
 
 _INTERVAL_SECONDS = 2.0
+_LONG_STEP_SECONDS = 3.0
+"""A step that goes on for longer is told of."""
 _MANY_CALLS = 8
 """So many calls of a model are enough to measure them."""
 _IDLE_SHARE = 0.05
@@ -46,6 +50,9 @@ class Standing:
         self._waits = waits
         self._file = folder / STANDING_NAME
         self._done = threading.Event()
+        self._stepping_since = 0.0
+        """When the step at hand began, on `monotonic`'s clock; infinite where none is run, 0 before
+        the first."""
         self._idle = _IdleSince()
         self._thread = threading.Thread(target=self._run, daemon=True, name="ridgeline-standing")
 
@@ -53,14 +60,25 @@ class Standing:
         """Begin to tell where the script stands."""
         self._thread.start()
 
+    def step(self) -> None:
+        """A step begins."""
+        self._stepping_since = monotonic()
+
+    def rest(self) -> None:
+        """A step has ended."""
+        self._stepping_since = math.inf
+
     def stop(self) -> None:
-        """The first step has come."""
+        """Nobody waits any more."""
         self._done.set()
 
     @guarded()
     def _run(self) -> None:
         main = threading.main_thread().ident or 0
         while not self._done.wait(_INTERVAL_SECONDS):
+            since = self._stepping_since
+            if since and monotonic() - since < _LONG_STEP_SECONDS:
+                continue
             self._idle.look()
             frame = sys._current_frames().get(main)
             site = user_site(frame) if frame is not None else None
@@ -68,8 +86,10 @@ class Standing:
             del frame  # a frame that outlives its call would free its locals in this thread
             if site is None:
                 continue
-            calls = self._agent.calls_before_training
+            calls = 0 if since else self._agent.calls_before_training
             self._tell_where(site, calls, compiles=compiles)
+            if since:
+                continue
             if self._waits is not None and calls >= _MANY_CALLS:
                 self._end_wait(self._waits, site, calls)
             elif self._waits is not None and self._agent.backwards_before_a_step:

@@ -65,7 +65,8 @@ class Patience:
         self._started = time.monotonic()
 
     def begin_wait(self) -> None:
-        """From now on an answer is waited for."""
+        """From now on an answer is waited for; where the script stood before is no matter."""
+        (self._folder / STANDING_NAME).unlink(missing_ok=True)
         self._waiting_since = self._spoke = time.monotonic()
 
     def give_each(self, seconds: float | None) -> None:
@@ -113,7 +114,7 @@ class Patience:
         if self._on_progress is not None and now - self._spoke >= _WORD_SECONDS:
             self._spoke = now
             if stepped:
-                self._on_progress(f"in a step for {waited:.0f} s")
+                self._on_progress(f"in a step for {waited:.0f} s{self._place()}")
             else:
                 computes = self._computes_first_step()
                 doing = "in the first step" if computes else "no step yet"

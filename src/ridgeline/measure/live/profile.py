@@ -202,9 +202,11 @@ def _measure_once(
         )
         try:
             measurement.take_windows()
-        except OutOfPatience:
-            if not (windows.seconds() or windows.fall_back_on(run.first_step)):
-                raise
+        except OutOfPatience as late:
+            if not windows.seconds():
+                if not windows.fall_back_on(run.first_step):
+                    raise
+                windows.warnings.append(f"no other step ended: {late}")
         finally:
             windows.output = run.output
         windows.complete = bool(windows.timed) and (not plan.window or "profiler" in windows.tried)
