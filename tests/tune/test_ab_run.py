@@ -204,7 +204,7 @@ def test_steps_are_compared_at_the_same_place_of_short_epochs(
     sides: dict[str, Any] = {"a": Epochs(0, 1.0), "b": Epochs(3, 2.0)}
     monkeypatch.setattr(ab_runs, "_ready", lambda _pool, name, _variant, _plan: sides[name])
     monkeypatch.setattr(ab_runs, "took_effect", lambda *_: True)
-    stub: Any = SimpleNamespace(length=None, cycle=None)
+    stub: Any = SimpleNamespace(length=None, cycle=None, deadline=0.0)
     result = ABRun()
     ab_runs._side_by_side(stub, AS_IT_IS, FED, plan(600.0), result)
     assert period_of(list(sides.values())) == 7
@@ -433,6 +433,24 @@ def test_rounds_that_look_like_a_gain_go_on_for_as_long_as_a_start_takes(
     ab_runs._side_by_side(pool, AS_IT_IS, AS_IT_IS, plan(12.0), result)
     assert (clock[0] > 20.0) is goes_on
     assert (result.interval.low > 1.01) is goes_on
+
+
+def test_rounds_that_have_begun_are_not_cut_off_for_what_others_need(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    for module in (ab_plan, ab_runs):
+        monkeypatch.setattr(module, "monotonic", lambda: clock[0])
+    sides = {"a": Wavering(clock, 2.0), "b": Wavering(clock, 1.0)}
+    monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
+    pool.deadline = 7.0
+    limits = ABPlan(threshold=0.01, seconds=12.0, deadline=100.0)
+    monkeypatch.setattr(
+        ab_runs, "_run", lambda live, name, steps: live.steps(steps) if pool.deadline > 7.0 else 1
+    )
+    result = run_ab(pool, AS_IT_IS, AS_IT_IS, limits)
+    assert clock[0] > 7.0
+    assert result.rounds >= 3
 
 
 def test_no_round_is_run_that_no_look_would_count(

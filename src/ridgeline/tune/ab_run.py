@@ -115,6 +115,8 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
     lead, block = _block(sides, pool.length)
     plan.begin(sides[1].start_seconds)
+    # Time is left to others where nobody can foresee a start: rounds have limits of their own.
+    pool.deadline = max(pool.deadline, plan.deadline)
     begun, since = result.rounds, monotonic()
     while result.rounds < MOST_ROUNDS and not _is_out_of_time(plan, result):
         if period != (period := _period(sides, plan)):
