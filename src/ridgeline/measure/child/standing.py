@@ -61,11 +61,11 @@ class Standing:
         self._thread.start()
 
     def step(self) -> None:
-        """A step begins."""
+        """A step begins, and may take long."""
         self._stepping_since = monotonic()
 
     def rest(self) -> None:
-        """A step has ended."""
+        """A step has ended; whether another comes is not known."""
         self._stepping_since = math.inf
 
     def stop(self) -> None:
