@@ -7,7 +7,7 @@
     detection.py    mAP of detectors, by COCO's own evaluation
     answers.py      agreement with an interval, SQNR, the paired test
     limits.py       what --max-loss allows
-    timed.py        rows with P50 and P99; calls.py: candidates in processes of their own
+    timed.py        rows with P50 and P99, candidates in processes of their own (call_worker.py)
     latency.py      channels pruned for latency, or refused
     plans.py        the plan of a quantised model as a record, and in words
     saved.py        directories that transformers loads; quantised.py: ONNX and int8 levels

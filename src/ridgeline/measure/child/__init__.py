@@ -14,12 +14,12 @@
     watched.py       what is remembered of models, optimizers, loaders and habits
     facts.py         reading them, and the script's switches, into records
     usage.py         cores, kernel, page faults, compilations and memory of the process
-    points.py        the hook points that techniques use; construction.py edits arguments
+    points.py        the hook points that techniques use, edits of arguments among them
     anatomy.py       what a module consists of, whatever its class has redefined
     inputs.py        what a model is fed; seen_losses.py what came of it
     sites.py         tells the user's code from libraries
     fetch_times.py   how long making a batch takes, workers included
-    standing.py      where the script stands before its first step
+    standing.py      where the script stands before its first step, and in a long one
     seeds.py         other seeds; shake.py disturbs weights by as much as rounding
 
 A module here is imported in somebody else's process: keep imports few and side effects none.
