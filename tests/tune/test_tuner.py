@@ -20,6 +20,7 @@ from ridgeline.cli.main import run
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records import Ledger, read_record
 from ridgeline.tune import ab_run as ab_runs
+from ridgeline.tune import baseline as baselines
 from ridgeline.tune.stack import read_stack
 
 SCRIPT = Path(__file__).parent / "scripts" / "waits_for_data.py"
@@ -52,7 +53,7 @@ def test_the_starved_script_is_fed_and_every_row_is_proved(finished: tuple[Path,
     folder, _ = finished
     ledger = read_record(folder / "out" / "ledger.json", Ledger)
     assert ledger.complete
-    assert ledger.stack_rows == ["loader-workers"]
+    assert ledger.rows[0].rounds > 0
     assert ledger.cumulative_ci[0] > 1.01
     assert ledger.loss_check is not None
     assert ledger.loss_check.passed
@@ -151,6 +152,24 @@ def test_a_start_that_takes_half_of_the_budget_is_waited_for(
     assert time.monotonic() - begun < 1.1 * 80
     ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
     assert ledger.baseline.steps >= 1
+
+
+@pytest.mark.slow
+def test_a_first_step_that_is_no_usual_one_is_not_all_that_the_search_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: None
+) -> None:
+    """It writes a summary, say, which takes longer than there is time for a profile."""
+    step = "        loss.backward()\n"
+    text = SCRIPT.read_text().replace(
+        step, f"{step}        if not optimizer.state:\n            time.sleep(5)\n"
+    )
+    (tmp_path / "train.py").write_text(text.replace("lr=0.01", "lr=0.01, momentum=0.5"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(baselines, "_LEAST_SECONDS", 2.0)
+    assert run(["tune", "--out", "out", *ONLY[:2], "--budget", "40s", "--", "train.py"]) == 0
+    ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
+    assert ledger.baseline.step_seconds.p50 < 1
+    assert ledger.rows[0].rounds > 0
 
 
 def started(folder: Path) -> subprocess.Popen[str]:

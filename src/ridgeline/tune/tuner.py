@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from time import monotonic
 
 from msgspec.structs import replace
@@ -33,17 +32,17 @@ from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.hardware.environment import installed
 from ridgeline.measure.live.few_calls import told_of_repeats
 from ridgeline.measure.live.operator_times import steps_to_profile
-from ridgeline.measure.live.profile import measure
-from ridgeline.measure.live.windows import LiveRun, MeasurementPlan
+from ridgeline.measure.live.windows import MeasurementPlan
 from ridgeline.measure.statistics.cycles import cycle_of
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
-from ridgeline.measure.wire import Applied, Session
+from ridgeline.measure.wire import Applied
 from ridgeline.records import Ledger, LedgerRow, StepProfile
 from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, technique
 from ridgeline.tune.ab_plan import silent
 from ridgeline.tune.ab_run import LOOK_STEPS
+from ridgeline.tune.baseline import baseline_of, profile_of
 from ridgeline.tune.billing import billed
 from ridgeline.tune.candidates import (
     TechniqueCandidate,
@@ -59,17 +58,16 @@ from ridgeline.tune.candidates import (
 from ridgeline.tune.job import TuneJob
 from ridgeline.tune.memory import JobMemory, fingerprint
 from ridgeline.tune.paced import call_at_pace, refuse_training
-from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
+from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool
 from ridgeline.tune.questions import LEAST_WORTH_OF_A_ROW, OnProgress
 from ridgeline.tune.row import did_harm, gained_nothing
 from ridgeline.tune.search import StackSearch
-from ridgeline.tune.stack import ENTRY, stack_of, write_stack
+from ridgeline.tune.stack import stack_of, write_stack
 
 Show = Callable[[Ledger], None]
 
 PROFILE_AGAIN_AFTER = 1.15
 """Gain since the last profile from which the step is another one."""
-_BASELINE = MeasurementPlan(steps=20, timed_seconds=5.0, cycle_seconds=3.0)
 _TUNED = MeasurementPlan(steps=12, warmup=1, timed_seconds=4.0)
 _PROFILE_STEPS = 40
 """What a profile costs in steps, those under instruments counted as several."""
@@ -131,14 +129,7 @@ def _begin(
         on_progress(f"resuming: {len(memory.answers.rows)} measurements are known already")
     baseline = memory.answers.baseline
     if baseline is None:
-        on_progress("profiling the script as it stands")
-        seconds = max(30.0, min(120.0, 0.25 * job.budget_seconds))
-        # Without it nothing can be tuned: a slow start may take what else there is.
-        latest = begun + job.budget_seconds - job.ending_seconds - seconds
-        start = max(0.0, latest - monotonic())
-        plan = dataclasses.replace(_BASELINE, budget_seconds=seconds, start_seconds=start)
-        pool.deadline, pool.least_patience_seconds = latest, seconds
-        baseline = _profile(job.command, [], ceilings, plan, pool, on_progress)
+        baseline = baseline_of(job, ceilings, on_progress, pool, begun)
         memory.answers.baseline, memory.answers.calls = baseline, pool.calls
         memory.save()
     refuse_training(baseline.kind, job.period_seconds)
@@ -197,34 +188,6 @@ def _write(job: TuneJob, ledger: Ledger) -> None:
         (job.out / "stack.toml").unlink(missing_ok=True)
 
 
-def _profile(
-    command: list[str],
-    stack: list[Applied],
-    ceilings: Ceilings | None,
-    plan: MeasurementPlan,
-    pool: Pool,
-    on_progress: OnProgress,
-) -> StepProfile:
-    """The profile of the run that is alive, or of a new one that stays alive."""
-    variant = Variant(command=command, stack=tuple(stack))
-
-    def conduct(session: Session) -> AbstractContextManager[LiveRun]:
-        if not stack:  # what counts as a step stays as the baseline has shown
-            pool.calls = session.calls
-        return pool.borrow(variant)
-
-    session = Session(stack=stack, fix_seed=True, calls=pool.calls)
-    return measure(
-        command,
-        plan,
-        session=session,
-        entry=ENTRY,
-        ceilings=ceilings,
-        on_progress=on_progress,
-        conduct=conduct,
-    )[0]
-
-
 def _profile_of_the_stack(search: StackSearch, share: float = 1.0) -> StepProfile | None:
     """The tuned script's profile, remembered or measured now.
 
@@ -238,7 +201,7 @@ def _profile_of_the_stack(search: StackSearch, share: float = 1.0) -> StepProfil
         search.on_progress("profiling the tuned script")
         plan = dataclasses.replace(_TUNED, budget_seconds=min(left, 60.0))
         try:
-            profiles[key] = _profile(
+            profiles[key] = profile_of(
                 search.command, search.stack, search.ceilings, plan, search.pool, search.on_progress
             )
         except RidgelineError as error:
