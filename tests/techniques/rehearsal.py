@@ -74,7 +74,11 @@ def rehearse(cases: dict[str, Case], folder: Path) -> dict[str, Outcome]:
 
 
 def _run_case(words: list[str], stack: dict[str, Any], ranks: int) -> dict[str, Any]:
-    folder = Path(tempfile.mkdtemp())
+    with tempfile.TemporaryDirectory() as folder:
+        return _run_ranks(words, stack, ranks, Path(folder))
+
+
+def _run_ranks(words: list[str], stack: dict[str, Any], ranks: int, folder: Path) -> dict[str, Any]:
     children = []
     with socket.socket() as held:  # as tests/ports.py does, which is not to be imported here
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
