@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.queue.asked_doctor import diagnosed, made, write
+from tests.queue.drawn_clusters import DRAWN
 from tests.queue.foreign_clusters import FOREIGN, FOREIGN_HEALTHY
 from tests.queue.planted_clusters import GPU, HEALTHY, NOW, PLANTED, Cluster, stamp
+from tests.queue.reported_clusters import REPORTED
+from tests.queue.slurm_clusters import FAULTS
 from tests.queue.strange_clusters import STRANGE, STRANGE_HEALTHY
+from tests.queue.told_clusters import TOLD
 from tests.queue.unseen_clusters import UNSEEN, UNSEEN_HEALTHY
 from tests.queue.withheld_clusters import WITHHELD
 
@@ -207,8 +211,10 @@ def test_every_rule_is_planted_and_every_cure_is_yaml(
 ) -> None:
     planted = [*PLANTED.values(), *STRANGE.values()]
     planted += [(causes[-1], plant) for causes, plant in FOREIGN.values()]
-    planted += WITHHELD.values()
-    of_slurm = {"whole-nodes-for-few", "limits-too-long"}
+    planted += [*WITHHELD.values(), *UNSEEN.values(), *DRAWN.values()]
+    planted += [(row[0], row[-1]) for row in (*TOLD.values(), *REPORTED.values())]
+    of_slurm = {"backfill-cut-short", "whole-nodes-for-few", "limits-too-long"}
+    of_slurm |= {cause for cause, _ in FAULTS.values()}
     assert {cause for cause, _ in planted} | of_slurm == set(doctor_rules())
     for _, plant in planted:
         for one in diagnosed(write(made(plant, 3), tmp_path), capsys).findings:
