@@ -60,6 +60,9 @@ KINDS = {
     "equal parts": Expected(("equal_parts.py",), samples=16),
     "inference": Expected(("inference.py",), kind="inference", backwards=0, losses=False),
     "activation checkpointing": Expected(("recompute.py",), samples=8, checkpointing=True),
+    "arrays in the place of tensors": Expected(("fed_no_tensors.py", "arrays"), samples=24),
+    "numbers in the place of tensors": Expected(("fed_no_tensors.py", "list"), samples=24),
+    "nothing that tells of samples": Expected(("fed_no_tensors.py", "nothing"), samples=0),
     "loader workers": Expected(("loader_workers.py",), samples=8),
     "module.compile()": Expected(("compiled.py", "module"), samples=8),
     "torch.compile(model)": Expected(("compiled.py", "wrapped"), samples=8),
@@ -84,7 +87,13 @@ def measured(words: list[str], steps: int = 8) -> tuple[Report, Conductor]:
         return run.steps(steps, facts=True)[0], run
 
 
-@pytest.mark.sweep("hand-written loop", "gradients alone", "inference", "module.compile()")
+@pytest.mark.sweep(
+    "hand-written loop",
+    "gradients alone",
+    "inference",
+    "module.compile()",
+    "arrays in the place of tensors",
+)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_loop_is_seen_step_by_step(name: str) -> None:
     check_kind(KINDS[name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Number
 from typing import Any, NamedTuple
 
 import torch
@@ -11,6 +12,8 @@ from torch import nn
 _DEEPEST = 6
 """Collections and objects inside one another that are looked into."""
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+_PLAIN = (Number, str)
 
 
 def tensors_in(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
@@ -118,7 +121,8 @@ def _batch_size(
     """Samples and tokens in a model's inputs, and the integer tensor that holds the tokens.
 
     The first tensor of rank ≥ 1 gives the samples (its first dimension). A two-dimensional
-    integer tensor is taken as token ids, of shape (batch, sequence).
+    integer tensor is taken as token ids, of shape (batch, sequence). Where there is no tensor, the
+    first array, or the first list of numbers or texts, gives them; 0: nothing tells.
     """
     for tensor in tensors_in((args, kwargs)):
         if tensor.dim() == 0:
@@ -126,7 +130,23 @@ def _batch_size(
         if tensor.dim() == 2 and tensor.dtype in _INTEGERS:
             return int(tensor.shape[0]), int(tensor.numel()), tensor
         return int(tensor.shape[0]), 0, None
-    return 1, 0, None
+    return next(_lengths((args, kwargs)), 0), 0, None
+
+
+def _lengths(value: Any, depth: int = 3) -> Iterator[int]:
+    """Samples in what is no tensor, in order: rows of an array, items of a list, or one text."""
+    shape = getattr(value, "shape", None)
+    if isinstance(value, str):
+        yield 1
+    elif isinstance(shape, tuple) and shape:
+        yield int(shape[0])
+    elif depth and isinstance(value, (list, tuple, dict)):
+        items = list(value.values()) if isinstance(value, dict) else value
+        if isinstance(value, list) and items and all(isinstance(one, _PLAIN) for one in items):
+            yield len(items)
+        else:
+            for item in items:
+                yield from _lengths(item, depth - 1)
 
 
 def padding_share(tokens: torch.Tensor) -> float:
