@@ -14,6 +14,12 @@ count as much as the long: of an exponential length a step of age u has the weig
 which begins where prompts still run. Engines that run prompts before decodes let those that were
 answered wait for all that have come, a short one for as long as a long one.
 
+An engine that admits by the room of a prompt begins b sequences where n fit whole. As they grow to
+a length l memory holds C / l of them, C = n (p + o), and those that are sent back lose their
+caches: the tokens that are computed again are the integral of l C / l^2, C ln(b / n). Of r requests
+the i-th generation of n ends after i completions and begins with the first or b / n before its end:
+it is under way b / n - 1 completions longer than it runs, and those of the first b half as long.
+
 Everything is an array over cases, one number a case.
 """
 
@@ -90,13 +96,17 @@ def burst_outcome(
 
     steps = lengths.completion / lengths.yielded
     chunk = lengths.chunk * groups
-    held = np.minimum(np.minimum(requests, most), np.maximum(steps * chunk / lengths.prompt, 1.0))
+    brought = steps * chunk / lengths.prompt
+    most = np.minimum(most, _grown(hosted, rates, lengths, requests / brought))
+    held = np.minimum(np.minimum(requests, most), np.maximum(brought, 1.0))
     carried = np.minimum(chunk, held * lengths.prompt)
     waits = lengths.prompts_first
     fill = _fill(seconds, held, held * lengths.prompt / carried, carried, steps, waits)
     drain = _drain(seconds, held, fill, requests, steps, lengths.varied)
     riding = (steady_step(hosted, rates, lengths, held).total - seconds(0.0, held)) * steps / held
     packed = (seconds(carried, held) - seconds(0.0, held)) * lengths.prompt / carried
+    ahead = admitted_ahead(hosted, rates, lengths, requests, most)
+    again = held * (lengths.prompt + lengths.completion) * np.log(ahead)
     together = (1.0 - lengths.varied) * (1.0 - np.minimum(fill.steps / steps, 1.0))
     plateau = _plateau(
         seconds,
@@ -104,7 +114,8 @@ def burst_outcome(
         tokens=np.maximum(requests * steps - fill.tokens - drain.tokens, 0.0),
         last=together * np.maximum(requests - (np.ceil(requests / held - 1e-9) - 1.0) * held, 1.0),
         steps=steps,
-        prompts=np.maximum(requests - held, 0.0) * (together * packed + (1.0 - together) * riding),
+        prompts=np.maximum(requests - held, 0.0) * (together * packed + (1.0 - together) * riding)
+        + again / lengths.prompt * packed,
     )
 
     whole = fill.seconds + plateau.seconds + drain.seconds
@@ -118,15 +129,31 @@ def burst_outcome(
     each = lengths.varied * unequal + (1.0 - lengths.varied) * equal
     late = fill.seconds + plateau.seconds / 2.0
     first = share * fill.seconds / 2.0 + (1.0 - share) * late
-    ahead = admitted_ahead(hosted, rates, lengths, requests, most)
     soonest = np.minimum(ahead * fill.seconds / 2.0, first)
-    moved = np.minimum((ahead - 1.0) * each * steps, first - soonest)
+    begun = np.minimum(ahead * held / requests, 1.0)
+    moved = np.minimum((ahead - 1.0) * (1.0 - begun / 2.0) * each * steps, first - soonest)
     return BurstOutcome(
         first_token_seconds=slower * (first - moved) + rates.request_seconds,
         next_token_seconds=slower * (each + moved / steps) / lengths.yielded,
         tokens_per_second=requests * lengths.completion / (slower * whole),
         running=held,
     )
+
+
+def _grown(hosted: Hosted, rates: Rates, lengths: RequestLengths, apart: Floats) -> Floats:
+    """Sequences that memory holds when they are longest, by how far apart their ages are.
+
+    Args:
+        hosted: What runs where.
+        rates: Its coefficients.
+        lengths: Of the requests.
+        apart: The age of the oldest when the youngest begins, in completions; those whose lengths
+            differ are of all ages.
+    """
+    differing = np.maximum(lengths.varied, lengths.even)
+    spread = np.maximum(differing, np.minimum(apart, 1.0))
+    longest = lengths.prompt + lengths.completion * (1.0 - spread / 2.0)
+    return np.asarray(np.maximum(sequences_that_fit(hosted, rates, longest) * rates.occupancy, 1.0))
 
 
 def admitted_ahead(

@@ -19,6 +19,7 @@ from ridgeline.cost.serving.kv_cache import (
     num_choosers,
     num_keeping_layers,
 )
+from ridgeline.cost.serving.matmul_dtypes import matmul_dtype, most_peak
 from ridgeline.cost.serving.replica_links import link_bytes_per_second
 from ridgeline.cost.serving.tile_waves import wave_products
 from ridgeline.cost.serving.weight_formats import (
@@ -27,6 +28,7 @@ from ridgeline.cost.serving.weight_formats import (
     GGUF_BITS,
     MULTIPLIED_AS,
     WEIGHT_BITS,
+    known_width,
 )
 from ridgeline.cost.state_scan import scan_products, state_bytes, vector_products
 from ridgeline.errors import InputError
@@ -105,6 +107,8 @@ class Hosted(Cases):
     """Dense FLOP/s of the linear layers' dtype."""
     peak_sixteen: Floats
     """Dense FLOP/s in 16 bits: attention and head."""
+    most_peak: Floats
+    """The same whatever sums are kept in, which GeForce parts have faster in 16 bits than in 32."""
     bandwidth: Floats
     """Bytes per second of the device's memory."""
     unit_bytes: Floats
@@ -199,7 +203,7 @@ def host(
     check_generates(model)
     check_layout(model, layout)
     tp, devices = layout.tp, layout.devices
-    bits = _known(weights, WEIGHT_BITS, "weights")
+    bits = known_width(weights, WEIGHT_BITS, "weights")
     parts = parameter_parts(model)
     head = float(model.vocab * model.hidden)
     linear = parts.total - parts.embedding - parts.head
@@ -226,13 +230,14 @@ def host(
         "expert_products": active_routed_parameters(model) / devices,
         "expert_depth_bytes": expert_depth_bytes(model, device, layout, weights),
         "head_products": head / tp,
-        **_attention(model, tp, _known(cache, CACHE_BYTES, "cache")),
+        **_attention(model, tp, known_width(cache, CACHE_BYTES, "cache")),
         **_states(model, device, tp),
         "resident_bytes": shared_bytes + expert_bytes + (embedding - tied) / tp,
         "memory_bytes": float(device.memory.usable_bytes),
         "cache_room_bytes": math.nan,
         "peak": device.peak(matmul_dtype(device, weights)) * clock,
         "peak_sixteen": device.peak(device.training_dtype) * clock,
+        "most_peak": most_peak(device, weights) * clock,
         "bandwidth": device.memory.bandwidth_bytes_per_second,
         "unit_bytes": unit_bytes(device),
         "ranks": float(tp),
@@ -363,37 +368,9 @@ def check_layout(model: ModelSpec, layout: ServingLayout) -> None:
         )
 
 
-def matmul_dtype(device: Device, weights: str) -> str:
-    """The kind of matmuls that weights of this kind are multiplied with on a device.
-
-    Weights that the device cannot multiply, and all that are quantised alone, are widened to 16
-    bits; 4-bit floats run as such where the device can.
-    """
-    chosen = MULTIPLIED_AS.get(weights, "")
-    return chosen if chosen in device.peaks else device.training_dtype
-
-
-def is_widened(device: Device, weights: str) -> bool:
-    """Whether weights are stored in fewer bits than they are multiplied with."""
-    done = {"fp8": 8.0, "int8": 8.0, "fp4": 4.5}.get(matmul_dtype(device, weights), 16.0)
-    return _known(weights, WEIGHT_BITS, "weights") < done
-
-
-def widening(device: Device, weights: str) -> str:
-    """What happens to such weights on a device that does not multiply them."""
-    dtype = matmul_dtype(device, weights)
-    return f"{weights} weights are widened to {dtype}: {device.name} has no matmuls of theirs"
-
-
 def default_cache(weights: str) -> str:
     """What the makers of such checkpoints keep the cache in: 8 bits beside floats of 8 or 4."""
     return "fp8" if weights in MULTIPLIED_AS and weights != "w8a8" else "bf16"
-
-
-def _known(word: str, known: dict[str, float], what: str) -> float:
-    if word not in known:
-        raise InputError(f"{what} {word!r}: use one of {', '.join(known)}")
-    return known[word]
 
 
 HOSTED_FIELDS = tuple(Hosted.__dataclass_fields__)

@@ -270,7 +270,7 @@ def least_step_seconds(hosted: Hosted, tokens: Floats) -> Floats:
     met = experts_met(hosted.expert_share, tokens, np.array(LEAST_EVENNESS))
     reading = (hosted.shared_bytes + hosted.expert_bytes * met) / hosted.bandwidth
     products = hosted.shared_products / hosted.groups + hosted.expert_products
-    multiplying = 2.0 * tokens * products / hosted.peak
+    multiplying = 2.0 * tokens * products / hosted.most_peak
     return np.asarray(np.maximum(reading, multiplying))
 
 

@@ -116,3 +116,10 @@ def _words(name: str) -> list[str]:
     counted = re.sub(r"\b([48])[-_ ]?bit\b", r"int\1", name)
     counted = re.sub(r"\b(?:nv|mx)?fp([48])a16\b", r"int\1", counted)
     return [word for word in re.split(r"[^a-z0-9]+", counted) if word]
+
+
+def known_width(word: str, known: dict[str, float], what: str) -> float:
+    """The width of a format, or a refusal that names those that are known."""
+    if word not in known:
+        raise InputError(f"{what} {word!r}: use one of {', '.join(known)}")
+    return known[word]

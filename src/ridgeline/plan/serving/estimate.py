@@ -17,6 +17,7 @@ from ridgeline.cost.serving.load import (
     most_running,
     outcome_of,
 )
+from ridgeline.cost.serving.matmul_dtypes import is_widened, matmul_dtype, widening
 from ridgeline.cost.serving.mean_steps import RequestLengths, steady_step
 from ridgeline.cost.serving.replica_links import is_joined
 from ridgeline.cost.serving.setting import (
@@ -24,9 +25,6 @@ from ridgeline.cost.serving.setting import (
     Hosted,
     cached_bytes,
     host,
-    is_widened,
-    matmul_dtype,
-    widening,
 )
 from ridgeline.cost.serving.step import TERMS
 from ridgeline.cost.serving.weight_formats import WEIGHT_BITS

@@ -20,8 +20,8 @@ from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.kept_model import keeping
 from ridgeline.cost.serving.load import most_running
+from ridgeline.cost.serving.matmul_dtypes import matmul_dtype
 from ridgeline.cost.serving.mean_steps import prompt_seconds, steady_step
-from ridgeline.cost.serving.setting import matmul_dtype
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.models.counts import parameter_count

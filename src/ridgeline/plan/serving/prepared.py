@@ -74,7 +74,7 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
             prompts_first=np.array([float(run.engine.prompts_first) for run in runs]),
             lockstep=np.array([float(run.note.alike and run.engine.prompts_first) for run in runs]),
             varied=np.array([float(run.note.conversations) for run in runs]),
-            even=np.array([float(run.note.random) for run in runs]),
+            even=np.array([float(run.note.random or run.spans) for run in runs]),
             rounds=np.array([rounds_of(run) for run in runs]),
             together=np.array([together_of(run) for run in runs]),
         ),
@@ -173,6 +173,7 @@ def in_metric(prepared: PreparedServing, found: LoadOutcome) -> Floats:
         "total_tokens_per_s": speed * (lengths.prompt + lengths.completion) / lengths.completion,
         "requests_per_s": speed / lengths.completion,
         "tokens_per_s_batch1": 1.0 / each,
+        "tokens_per_s_each": 1.0 / each,
         "bandwidth_gbs": prepared.read_bytes / each / 1e9,
     }
     for metric, unit in LATENCIES.items():
@@ -191,7 +192,7 @@ def family(run: PublishedServing) -> str:
     """Which spread a metric has: `first_token`, `next_token` or `throughput`."""
     if run.metric.startswith("ttft"):
         return "first_token"
-    if run.metric.startswith(("itl", "tpot", "tokens_per_s_batch1", "bandwidth")):
+    if run.metric.startswith(("itl", "tpot", "tokens_per_s_", "bandwidth")):
         return "next_token"
     return "throughput"
 

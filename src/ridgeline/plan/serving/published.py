@@ -19,12 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from ridgeline.cost.serving.matmul_dtypes import is_widened, matmul_dtype
 from ridgeline.cost.serving.setting import (
     ServingLayout,
     default_cache,
     host,
-    is_widened,
-    matmul_dtype,
 )
 from ridgeline.cost.serving.weight_formats import WEIGHT_BITS, cache_format, weight_format
 from ridgeline.errors import InputError
@@ -49,10 +48,17 @@ LATENCIES = {
     "e2e_ms": 1e-3, "e2e_s": 1.0,
 }  # fmt: skip
 """Metric of a time → its unit in seconds."""
+SAME_METRIC = {
+    "latency_ms": "e2e_ms", "latency_s": "e2e_s", "tokens_per_s_per_user": "tokens_per_s_each",
+    "output_tokens_per_s": "output_tokens_per_s_total",
+    "total_tokens_per_s_total": "total_tokens_per_s",
+}  # fmt: skip
+"""Another name of a metric → the one that is meant, without `mean_` and `_latency`."""
 RATES = (
     "output_tokens_per_s_total", "output_tokens_per_s_per_gpu", "total_tokens_per_s",
-    "tokens_per_s_batch1", "requests_per_s", "bandwidth_gbs",
+    "tokens_per_s_batch1", "tokens_per_s_each", "requests_per_s", "bandwidth_gbs",
 )  # fmt: skip
+SPAN = re.compile(r"\s*(\d+)\s*-\s*(\d+)")
 STREAM_TOKENS = 512.0
 """Prompt or completion of a single stream whose lengths are not stated."""
 Kind = Literal["static", "closed", "open", "saturated", "burst"]
@@ -109,6 +115,11 @@ class PublishedServing:
     metric: str
     published: float
     note: ServingNote
+
+    @property
+    def spans(self) -> bool:
+        """Whether completions are stated as a span of lengths, `100-1024`."""
+        return SPAN.match(self.cells["osl"]) is not None
 
     @property
     def source(self) -> str:
@@ -310,9 +321,11 @@ def _weights(cells: Mapping[str, str]) -> str:
 
 
 def _value(cells: Mapping[str, str]) -> tuple[str, float]:
-    metric, text = cells["metric_name"], cells["metric_value"]
+    stated, text = cells["metric_name"], cells["metric_value"]
+    bare = stated.removeprefix("mean_").replace("e2e_latency", "e2e")
+    metric = SAME_METRIC.get(bare, bare)
     if metric not in LATENCIES and metric not in RATES:
-        raise InputError(f"metric_name {metric!r}: use {', '.join((*LATENCIES, *RATES))}")
+        raise InputError(f"metric_name {stated!r}: use {', '.join((*LATENCIES, *RATES))}")
     value = positive(text)
     if value is None:
         raise InputError(f"metric_value is {text!r}; it must be a number above 0")
@@ -325,7 +338,7 @@ def _length(cells: Mapping[str, str], name: str, *, single: bool) -> float:
         if single:
             return STREAM_TOKENS
         raise Insufficient(f"{name} is blank; fill it in")
-    span = re.match(r"\s*(\d+)\s*-\s*(\d+)", text)
+    span = SPAN.match(text)
     if span:
         return (float(span[1]) + float(span[2])) / 2.0
     found = re.match(r"\s*(\d+(?:\.\d+)?)", text)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.cost.serving.kept_model import keeping
+from ridgeline.cost.serving.matmul_dtypes import matmul_dtype
 from ridgeline.cost.serving.setting import (
     ServingLayout,
     check_generates,
     default_cache,
-    matmul_dtype,
 )
 from ridgeline.cost.serving.weight_formats import cache_format, weight_format
 from ridgeline.errors import InputError

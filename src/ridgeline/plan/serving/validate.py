@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import LoadOutcome
-from ridgeline.cost.serving.setting import widening
+from ridgeline.cost.serving.matmul_dtypes import widening
 from ridgeline.cost.serving.weight_formats import weight_format
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
