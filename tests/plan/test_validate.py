@@ -100,6 +100,11 @@ def test_every_metric_is_converted_by_its_own_counting() -> None:
     rate = 128 * 8192 / 64 / 2.0
     other = run_of(metric_name="tokens_per_s_per_gpu", metric_value=str(rate))
     assert prepare([other], coefficients_for).published_seconds[0] == pytest.approx(2.0)
+    whole = {"step_time_ms": 2000.0, "tokens_per_s_total": rate * 64, "samples_per_s_total": 64.0,
+             "samples_per_s_per_gpu": 1.0}  # fmt: skip
+    for metric, value in whole.items():
+        one = run_of(metric_name=metric, metric_value=str(value))
+        assert prepare([one], coefficients_for).published_seconds[0] == pytest.approx(2.0), metric
     by_note = {}
     for note in ("flops=model attn_flops=causal", "flops=model attn_flops=full",
                  "flops=hw attn_flops=full"):  # fmt: skip
@@ -256,6 +261,15 @@ def test_a_peak_is_held_against_what_the_source_has_read(tmp_path: Path) -> None
     assert whole - reserved == pytest.approx(1.5e9 / 2**30)  # the context of a device alone
     assert peak_of(tmp_path, source="torchtitan") < whole
     assert allocated < reserved
+
+
+@pytest.mark.parametrize(("precision", "width"), [("bf16", 2.0), ("fp8", 1.0)])
+def test_weights_that_nobody_trains_are_kept_as_megatron_multiplies_them(
+    precision: str, width: float
+) -> None:
+    run = run_of(adapter="lora", source="NeMo", precision=precision)
+    assert run.workload.adapters.weight_bytes == width
+    assert run_of(adapter="lora", source="torchtune").workload.adapters.weight_bytes == 2.0
 
 
 @pytest.mark.parametrize(

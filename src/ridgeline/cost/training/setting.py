@@ -88,7 +88,7 @@ class Setting:
     @property
     def converts_weights(self) -> Bools:
         """Where frozen weights are kept in another format than they are multiplied in."""
-        return np.asarray(self.frozen_weights & (np.asarray(self.adapters.weight_bytes) != 2.0))
+        return np.asarray(self.frozen_weights & (np.asarray(self.adapters.weight_bytes) < 1.0))
 
     @property
     def selects_operators(self) -> Bools:

@@ -22,7 +22,7 @@ from ridgeline.cost.training.step import step_flops
 from ridgeline.cost.training.workload import LowRankAdapters
 from ridgeline.plan.notes import TrainingNote
 from ridgeline.plan.training.coefficients import Calibration
-from ridgeline.plan.training.published import Candidate, PublishedTraining
+from ridgeline.plan.training.published import TIMES, Candidate, PublishedTraining
 
 OOM = VERDICTS.index("oom")
 
@@ -135,11 +135,12 @@ def _seconds(run: PublishedTraining, setting: Setting, flops: Floats, index: int
         return float("nan")
     value, metric = float(text), run.cells["metric_name"]
     layouts, devices = setting.layouts, float(setting.num_devices[index])
-    if metric == "step_time_s":
-        return value
-    if metric == "tokens_per_s_per_gpu":
-        tokens = float(layouts.global_batch[index]) * run.workload.seq
-        return tokens / devices / value
+    if metric in TIMES:
+        return value * TIMES[metric]
+    if "_per_s_" in metric:
+        each = run.workload.seq if metric.startswith("tokens") else 1.0
+        among = devices if metric.endswith("per_gpu") else 1.0
+        return float(layouts.global_batch[index]) * each / among / value
     if metric == "tflops_per_gpu":
         return float(flops[index]) / devices / (value * 1e12)
     return float(flops[index]) / devices / (value * float(setting.site.peak_sixteen[index]))

@@ -24,7 +24,7 @@ from typing import get_args
 
 import msgspec
 
-from ridgeline.cost.training.workload import LowRankAdapters, Stack, Workload
+from ridgeline.cost.training.workload import Stack, Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.hardware.facts import Device
@@ -32,10 +32,9 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.models.table import spec_from_table
 from ridgeline.plan.notes import TrainingNote, read_training_note
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
+from ridgeline.plan.training.published_adapters import adapters_of_row
 from ridgeline.plan.training.stacks import stack, stack_of
-from ridgeline.plan.training.trained import Trained, adapters_of
 from ridgeline.records.layout import Layout, Precision, Recompute
-from ridgeline.records.recipe_compression import RecipeAdapter
 
 COLUMNS = (
     "source",
@@ -51,11 +50,14 @@ COLUMNS = (
     "metric_value",
 )
 """Columns without which a table cannot be read; the others may be absent, as cells may be empty."""
-METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
+TIMES = {"step_time_s": 1.0, "step_time_ms": 1e-3}
+"""Metric of a step's time → its unit in seconds."""
+METRICS = (
+    *TIMES, "tokens_per_s_per_gpu", "tokens_per_s_total", "samples_per_s_per_gpu",
+    "samples_per_s_total", "tflops_per_gpu", "mfu",
+)  # fmt: skip
 PACKED_DOCUMENT = 512
 """Tokens of a fine-tuning example; packing puts many of them into one sequence."""
-USUAL_RANK = 16
-"""Rank of adapters whose row states none."""
 RECOMPUTE_WORDS = {
     **dict.fromkeys(("yes", "true", "on", "1", "all", "block", "uniform", "full-layer"), "full"),
     **dict.fromkeys(("no", "false", "off", "0"), "none"),
@@ -139,7 +141,7 @@ def read_row(number: int, cells: Mapping[str, str]) -> PublishedTraining | Unrea
         cluster = cluster_of_row(cells, note, whole(cells, "n_gpus") or 1)
         software = stack_of_row(cells, note)
         candidates = layouts_of_row(cells, note, model, software)
-        adapters = _adapters_of_row(cells, note, software)
+        adapters = adapters_of_row(cells, note, software, _precision(cells))
     except InputError as error:
         return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
     workload = Workload(
@@ -254,41 +256,6 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
     if note.overlapped_experts:
         changes["overlap_experts"] = True
     return replace(found, **changes)  # type: ignore[arg-type]
-
-
-def _adapters_of_row(
-    cells: Mapping[str, str], note: TrainingNote, software: Stack
-) -> LowRankAdapters:
-    """The adapters that the columns state, or usual ones where the note says that there are some.
-
-    Usual ones stand beside every linear layer; NeMo's fast recipes adapt queries, keys and values
-    alone (`finetune_performance_optimizations`: `target_modules = ['linear_qkv']`).
-    """
-    kind = cells.get("adapter", "").lower()
-    if kind:
-        stated = RecipeAdapter(
-            kind=kind,  # type: ignore[arg-type]
-            rank=whole(cells, "adapter_rank") or USUAL_RANK,
-            dropout=_dropout(cells.get("adapter_dropout", "")),
-            targets=tuple(cells.get("adapter_targets", "").split()),
-        )
-        found = adapters_of(Trained(adapter=stated))
-        if kind != "qlora":
-            return found
-        tables = 4.0 if software.widens_tables else found.table_bytes
-        return replace(found, saves_inputs=note.saves_inputs, table_bytes=tables)
-    if not note.adapters:
-        return LowRankAdapters()
-    if software.modules:
-        return LowRankAdapters(rank=USUAL_RANK, output=0.0, gate=0.0, up=0.0, down=0.0)
-    return LowRankAdapters(rank=USUAL_RANK)
-
-
-def _dropout(text: str) -> float:
-    share = positive(text) if text.strip("0.") else 0.0
-    if share is None or share >= 1.0:
-        raise InputError(f"adapter_dropout is {text!r}; it must be a share from 0 to below 1")
-    return share
 
 
 def layouts_of_row(

@@ -25,7 +25,7 @@ from ridgeline.plan.training.coefficients import (
     read_calibration,
 )
 from ridgeline.plan.training.prepared import PreparedTraining, prepare
-from ridgeline.plan.training.published import PublishedTraining, read_table
+from ridgeline.plan.training.published import TIMES, PublishedTraining, read_table
 from ridgeline.records.validation import (
     TrainingErrors,
     TrainingOverall,
@@ -124,8 +124,8 @@ def _result(prepared: PreparedTraining, found: Estimates, index: int) -> Trainin
 
 def _in_metric(metric: str, published: float, published_seconds: float, seconds: float) -> float:
     """Throughputs, TFLOP/s and MFU are inverse to the step time."""
-    if metric == "step_time_s":
-        return seconds
+    if metric in TIMES:
+        return seconds / TIMES[metric]
     return published * published_seconds / seconds
 
 
