@@ -45,6 +45,13 @@ def test_a_preset_with_the_row_s_sizes_is_the_model_with_the_row_s_vocabulary() 
     assert not found.assumed
 
 
+@pytest.mark.parametrize(("vocab", "window"), [("32000", 4096), ("32768", 0), ("32128", 4096)])
+def test_the_vocabulary_tells_revisions_of_one_name_apart(vocab: str, window: int) -> None:
+    sizes = {"layers": "32", "hidden": "4096", "heads": "32", "vocab": vocab}
+    assert spec_from_table({"model": "Mistral-7B", **sizes}).sliding_window == window
+    assert spec_from_table({"model": "Mistral-7B-v0.1", **sizes}).sliding_window == 4096
+
+
 def test_a_preset_with_other_sizes_is_not_the_model() -> None:
     row = {"model": "Llama-3-8B", **SIZES, "params_b": "1.34"}
     assert spec_from_table(row).family == "generic"

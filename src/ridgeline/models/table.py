@@ -162,7 +162,7 @@ def _preset(row: Row) -> ModelSpec | None:
     canonical = known_presets().names.shape_of(row.name)
     if canonical is None:
         return None
-    spec = preset_spec(canonical)
+    spec = preset_spec(_revision(row, canonical))
     experts = spec.experts
     widths = {spec.ffn, experts.ffn if experts else spec.ffn}
     has = {
@@ -182,6 +182,21 @@ def _preset(row: Row) -> ModelSpec | None:
         if value is not None and value not in allowed:
             return None
     return msgspec.structs.replace(spec, vocab=row.number("vocab") or spec.vocab)
+
+
+def _revision(row: Row, canonical: str) -> str:
+    """The revision of a model that a row without one means, by its vocabulary.
+
+    `Mistral-7B` of 32,768 words is v0.3, which has no window; of 32,000 it is v0.1.
+    """
+    stem, mark, _ = canonical.rpartition("-v")
+    vocab = row.number("vocab")
+    if not mark or vocab is None or re.search(r"v\d", row.name, re.IGNORECASE):
+        return canonical
+    presets = known_presets().presets
+    others = (name for name in presets if name.startswith(f"{stem}-v"))
+    candidates = [canonical, *others]
+    return next((one for one in candidates if preset_spec(one).vocab == vocab), canonical)
 
 
 def _sizes(row: Row) -> tuple[dict[str, Any], list[str]]:
