@@ -103,6 +103,23 @@ def test_what_no_fit_has_seen_a_burst_of_has_no_narrow_interval() -> None:
     assert narrow.of("throughput", replace(place, burst=True), {place.key}) == 0.25
 
 
+def test_times_per_token_of_bursts_and_of_other_hardware_are_the_least_sure() -> None:
+    place = Neighbourhood(
+        architecture="Hopper", engine="native", experts=True, layout=ServingLayout()
+    )
+    spread = Spread(near={"next_token experts": 0.2}, far={"next_token experts": 0.2})
+    other = replace(place, architecture="CDNA 9")
+    known = {place.key, replace(place, layout=ServingLayout(attention_dp=2)).key}
+    usual = spread.of("next_token", place, known)
+    bursting = spread.of("next_token", replace(place, burst=True), known)
+    unseen = spread.of("next_token", other, known)
+    assert usual == 0.2
+    assert bursting > 2.0 * usual
+    assert unseen > 2.0 * usual
+    throughput = spread.of("throughput", replace(place, burst=True, experts=False), known)
+    assert throughput < bursting
+
+
 def test_an_engine_of_which_no_run_is_in_the_fit_has_a_wider_interval() -> None:
     layout = ServingLayout()
     place = Neighbourhood(architecture="Hopper", engine="native", experts=False, layout=layout)
