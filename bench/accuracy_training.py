@@ -205,6 +205,12 @@ TRIED = """\
 
 ## What was tried, and what did not help
 
+- NeMo until the summer of 2024 ran attention as FlashAttention-2 does (24.03's long sequences,
+  24.07), later releases as cuDNN's kernels: one rate for both had made the former too fast and the
+  latter too slow. As a class of its own, left out, dense models from 8.20 / 16.05 to 7.97 / 16.0 %
+  and mixtures from 8.97 / 20.0 to 7.8 / 19.7; dgxc-benchmarking from 5.7 to 3.3, NeMo's two from
+  7.8 and 12.3 to 5.8 and 8.5; Megatron-MoE-ModelZoo, which no fit has seen, from 23.5 / 42.2 to
+  10.5 / 21.0.
 - Blackwell Ultra with shares of its own, from the power of its parts and twice the exponentials:
   of mixtures the calibrated errors go from 6.7 to 5.7 %, of dense models from 5.7 to 5.4; left out,
   dense models from 8.17 / 15.93 to 8.20 / 16.05 and mixtures from 8.98 / 19.85 to 8.97 / 20.0,
