@@ -170,7 +170,7 @@ def test_choosing_never_looks_at_the_answer() -> None:
         ({"source": "MLPerf Training v4.0", "note": "NeMo 24.04"}, "megatron"),
         ({"source": "InternLM/InternEvo"}, "internevo"),
         ({"note": "Megatron-LM of 2024"}, "megatron-lm"),
-        ({"note": "Megatron-LM, NeMo 24.07"}, "megatron"),
+        ({"note": "Megatron-LM, NeMo 24.12"}, "megatron"),
         ({"note": "PaddlePaddle 2.5", "precision": "fp16"}, "paddle"),
         ({"note": "PaddlePaddle of 2022", "gpu": "V100-SXM2-32GB"}, "paddle"),
         ({"source": "NVIDIA/dgxc-benchmarking"}, "megatron"),

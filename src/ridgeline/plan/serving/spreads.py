@@ -56,7 +56,7 @@ the fit: sources found later, as groups, were inside what is believed in half of
 throughputs of dense models (`bench/serving_found_later.csv`; so do the two that follow)."""
 BURSTS = {"next_token dense": 1.5, "next_token experts": 1.5}
 """The same of bursts: a time per token holds whatever stood between two tokens."""
-FAR_FOUND = {"first_token dense": 1.25, "next_token experts": 1.2, "throughput experts": 1.2}
+FAR_FOUND = {"throughput experts": 1.2}
 """The same of what is far from the fit, on hardware and an engine that it has seen apart."""
 CROWDING = {"first_token dense": 0.1}
 """Class of error → the power of the number of requests at once with which its spread grows. Of
