@@ -135,11 +135,11 @@ Megatron-Bridge from 26.02.01 to 26.08, mixtures and fine-tuning among them, tha
 vectorlm (MIT: Llama 3 8B under FSDP on one to four A100), MaxText on A3 and Primus's pipeline
 (Apache-2.0), and one run of nanotron on 64 H100 (figures alone). A mean of medians of 21.1 % and of
 90th percentiles of 27.8 %, 70 % inside 80 % (without nanotron's run, which is 4.5 times slower than
-predicted as its others over nodes are, 11.7 / 19.4 %, 82 %); now 21.2 / 27.3 % and 71 %. What came
+predicted as its others over nodes are, 11.7 / 19.4 %, 82 %); now 21.3 / 27.3 % and 70 %. What came
 of it: GB300 had been predicted as fast as GB200, and Blackwell Ultra has shares of its own. 126
-rows of Megatron-Bridge go from 11.9 / 29.3 to 10.0 / 26.0 %, those of 70 B and up from 9.4 / 24.6
-to 6.6 / 17.5, MLPerf 5.0's from 8.7 to 6.7; NeMo 25.04's on GB200 from 10.8 to 13.3, MLPerf 5.1's
-from 10.0 to 11.6, since the fit leaves Blackwell itself a little slower. Left: release 26.06.01 is
+rows of Megatron-Bridge go from 11.9 / 29.3 to 9.8 / 24.8 %, those of 70 B and up from 9.4 / 24.6
+to 6.4 / 17.5, MLPerf 5.0's from 8.7 to 6.8; NeMo 25.04's on GB200 from 10.8 to 13.2, MLPerf 5.1's
+from 10.0 to 13.5, since the fit leaves Blackwell itself a little slower. Left: release 26.06.01 is
 two fifths slower than 26.06 and 26.08 with GPT-OSS, as its own page says; DeepSeek-V3 with experts
 on 32 B200 over four nodes is 2.6 times as fast in 26.04.01 as naive all-to-alls would be; copies
 over nodes in MaxText on A3 are a quarter to two fifths faster than measured, whose gradients take
@@ -207,10 +207,12 @@ TRIED = """\
 
 - NeMo until the summer of 2024 ran attention as FlashAttention-2 does (24.03's long sequences,
   24.07), later releases as cuDNN's kernels: one rate for both had made the former too fast and the
-  latter too slow. As a class of its own, left out, dense models from 8.20 / 16.05 to 7.97 / 16.0 %
-  and mixtures from 8.97 / 20.0 to 7.8 / 19.7; dgxc-benchmarking from 5.7 to 3.3, NeMo's two from
-  7.8 and 12.3 to 5.8 and 8.5; Megatron-MoE-ModelZoo, which no fit has seen, from 23.5 / 42.2 to
-  10.5 / 21.0.
+  latter too slow. As a class of its own, at 0.8 of the later rate, dense models left out go from
+  8.20 / 16.05 to 7.68 / 15.86 % and mixtures from 8.97 / 20.0 to 8.9 / 19.7; dgxc-benchmarking from
+  5.7 to 3.2, NeMo's two from 7.8 and 12.3 to 5.9 and 5.0; of what no fit has seen,
+  Megatron-MoE-ModelZoo from 23.5 / 42.2 to 14.0 / 22.4, MLPerf 5.1 from 11.6 to 13.5, FlagPerf's
+  Megatron from 8.7 to 9.8. At FlashAttention-2's own rate dense models are at 7.97 / 16.0, mixtures
+  at 7.8 / 19.7 and PyTorch's runs on H100, which share it, worse (torchtitan 8.2 to 9.6).
 - Blackwell Ultra with shares of its own, from the power of its parts and twice the exponentials:
   of mixtures the calibrated errors go from 6.7 to 5.7 %, of dense models from 5.7 to 5.4; left out,
   dense models from 8.17 / 15.93 to 8.20 / 16.05 and mixtures from 8.98 / 19.85 to 8.97 / 20.0,
