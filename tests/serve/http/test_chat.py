@@ -153,7 +153,7 @@ def test_hints_that_change_no_token_are_taken_and_named_in_a_header(stub: Server
     assert hinted.status_code == 200, hinted.text
     assert "x-without-effect" not in plain.headers
     assert hinted.headers["x-without-effect"] == (
-        "prediction, prompt_cache_key, search_parameters, service_tier, store, verbosity,"
+        "prediction, prompt_cache_key, service_tier, store, verbosity, search_parameters,"
         " web_search_options"
     )
     messages = [one.json()["choices"][0]["message"] for one in (plain, hinted)]

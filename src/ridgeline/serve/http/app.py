@@ -33,6 +33,7 @@ from ridgeline.serve.http.routes import (
     llama_cpp,
     messages,
     models,
+    older_texts,
     ollama,
     ollama_models,
     operations,
@@ -47,6 +48,7 @@ ROUTES = (
     *(
         cohere_chat,
         cohere_older,
+        older_texts,
         generate,
         google,
         ollama,

@@ -247,7 +247,7 @@ def plain_body(body: bytes, coding: bytes, longest: int) -> bytes:
 _SLASHES = re.compile("/{2,}")
 _ENDS = re.compile(
     "(?P<openai>/(?:(?:chat/|fim/)?completions|responses|embeddings|rerank|models"
-    "|messages|messages/count_tokens|chat/completions/input_tokens|responses/input_tokens))$"
+    "|messages|messages/count_tokens|complete|chat/completions/input_tokens|responses/input_tokens))$"
     "|(?P<openai_item>/(?:models|responses)/[^/:]+)$"
     "|(?P<google>/models/[^/:]+:[a-zA-Z]+)$"
     "|(?P<plain>/invocations)$"

@@ -48,6 +48,7 @@ def chat_fields(body: MessagesRequest, template: str) -> dict[str, Any]:
         "reasoning_effort": None if output is None else output.effort,
         "user": None if body.metadata is None else body.metadata.user_id,
         "chat_template_kwargs": body.chat_template_kwargs,
+        "cache_salt": body.cache_salt,
     }
     if choice is not None and choice.disable_parallel_tool_use is not None:
         given["parallel_tool_calls"] = not choice.disable_parallel_tool_use

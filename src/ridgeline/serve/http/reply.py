@@ -292,7 +292,7 @@ def error_response(error: ApiError, scope: Scope) -> Response:
     """A response with an error in the shape of the API that was asked."""
     path = own_path(scope)
     body: Any = error.body
-    if path.startswith("/v1/messages") or path.endswith("Predict"):
+    if path.startswith("/v1/messages") or path == "/v1/complete" or path.endswith("Predict"):
         body = error.message_body
     elif path.startswith("/api/"):
         body = {"error": str(error)}

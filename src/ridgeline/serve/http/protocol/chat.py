@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from ridgeline.serve.http.protocol.cloud_words import SEARCHES, as_vllms
 from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import ASKED_HINTS, MOST_LOGPROBS, SamplingFields, Text
 from ridgeline.serve.http.protocol.other_words import (
@@ -193,27 +194,13 @@ class ChatRequest(SamplingFields):
     """A conversation to be answered."""
 
     hints: ClassVar[frozenset[str]] = ASKED_HINTS | {
-        "store", "prediction", "prompt_cache_options", "verbosity", "web_search_options",
-        "search_parameters", "search_mode", "search_context_size", "search_domain_filter",
-        "search_recency_filter", "search_after_date_filter", "search_before_date_filter",
-        "return_images", "return_related_questions",
+        "store", "prediction", "prompt_cache_options", "verbosity",
     }  # fmt: skip
+    idle = SEARCHES | {"disable_tool_validation"}
 
     messages: list[Message] = Field(min_length=1, max_length=4096)
     max_tokens: MostTokens = None
     """The older name of the next."""
-    web_search_options: dict[str, Any] | None = None
-    search_parameters: dict[str, Any] | None = None
-    search_mode: Text | None = None
-    search_context_size: Text | None = None
-    search_domain_filter: Annotated[list[Text], Field(max_length=64)] | None = None
-    search_recency_filter: Text | None = None
-    search_after_date_filter: Text | None = None
-    search_before_date_filter: Text | None = None
-    return_images: bool | None = None
-    return_related_questions: bool | None = None
-    """Searches of OpenAI's, xAI's and Perplexity's servers; there are none here, nor is the model
-    told of any."""
     max_completion_tokens: MostTokens = None
     """The most new tokens; as many as the context leaves, if absent."""
     logprobs: bool | None = None
@@ -261,7 +248,7 @@ class ChatRequest(SamplingFields):
     @model_validator(mode="wrap")
     @classmethod
     def _as_chat(cls, given: Any, read: ModelWrapValidatorHandler[ChatRequest]) -> ChatRequest:
-        body = read(as_openais(given))
+        body = read(as_openais(as_vllms(given)))
         if isinstance(given, dict):
             body._only_allowed = names_allowed(given)
             body._functions = bool(given.get("functions"))

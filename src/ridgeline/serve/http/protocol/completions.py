@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
+from ridgeline.serve.http.protocol.cloud_words import as_completion
 from ridgeline.serve.http.protocol.fields import MOST_LOGPROBS, SamplingFields, Text, Tokens
 from ridgeline.serve.http.protocol.other_words import as_chat
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
@@ -65,6 +66,11 @@ class CompletionRequest(SamplingFields):
     """Whether texts get the tokenizer's first token; yes if absent."""
     suffix: Annotated[Text | None, BeforeValidator(lambda given: given or None)] = None
     """What stands behind the gap that is asked for, where the model has tokens for it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_vllms_names(cls, given: Any) -> Any:
+        return as_completion(given)
 
     @property
     def num_drawn(self) -> int:

@@ -46,6 +46,7 @@ class VectorFields(Strict):
 
     hints: ClassVar[frozenset[str]] = frozenset({"priority", "request_id"})
     """Fields that are taken though nothing follows from them."""
+    idle = frozenset({"metadata"})
 
     model: AskedModel = ""
     user: str | None = Field(None, max_length=512)

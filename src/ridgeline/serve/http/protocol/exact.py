@@ -38,6 +38,8 @@ class Strict(BaseModel):
 
     carried_in: ClassVar[str] = ""
     """Where this stands if what nobody reads may stand beside it; see above."""
+    idle: ClassVar[frozenset[str]] = frozenset()
+    """Fields of other servers that are let go whatever they hold: nothing follows here."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
@@ -59,12 +61,21 @@ class Strict(BaseModel):
             name: _whole(value)
             for name, value in given.items()
             if name in known - unused
-            or not (_asks_nothing(value) or is_off(name, given) or cls._lets_go(name, known))
+            or not (
+                (value is not None and cls._is_idle(name))
+                or _asks_nothing(value)
+                or is_off(name, given)
+                or cls._lets_go(name, known)
+            )
         }
 
     @classmethod
     def _lets_go(cls, name: Any, known: set[str]) -> bool:
         return isinstance(name, str) and name not in known and is_let_go(name, cls.carried_in)
+
+    @classmethod
+    def _is_idle(cls, name: Any) -> bool:
+        return name in cls.idle and is_let_go(name, cls.carried_in, surely=True)
 
 
 def few(most: int) -> BeforeValidator:
@@ -107,15 +118,16 @@ class LetGo:
     names: dict[str, None] = field(default_factory=dict)
     """Their names, in the order in which they came."""
 
-    def takes(self, name: str, place: str) -> bool:
+    def takes(self, name: str, place: str, *, surely: bool = False) -> bool:
         """Whether an unknown field is let go; if so, it is noted.
 
         Args:
             name: The field's name.
             place: Where what nobody reads may stand, such as `messages`; empty: elsewhere.
+            surely: Whether it is one that is let go wherever it stands.
         """
         plain = name.isidentifier() and name.isascii() and len(name) <= LONGEST_NAME
-        if not plain or not (self.everything or (place and name not in _ASKING)):
+        if not plain or not (surely or self.everything or (place and name not in _ASKING)):
             return False
         if len(self.names) < MOST_NAMES:
             self.names[f"{place}.{name}" if place else name] = None
@@ -145,9 +157,9 @@ def letting_go(found: LetGo) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def is_let_go(name: str, place: str) -> bool:
+def is_let_go(name: str, place: str, *, surely: bool = False) -> bool:
     """Whether an unknown field of the request that is being read is let go, which is noted."""
-    return (_CURRENT.get() or LetGo()).takes(name, place)
+    return (_CURRENT.get() or LetGo()).takes(name, place, surely=surely)
 
 
 _OFF: dict[str, tuple[float, ...]] = {

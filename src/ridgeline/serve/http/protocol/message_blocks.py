@@ -69,6 +69,14 @@ class RedactedBlock(Strict):
     data: Text
 
 
+class FallbackBlock(Strict):
+    """A mark that another model went on with an earlier answer, given back; it says nothing."""
+
+    carried_in = "messages"
+
+    type: Literal["fallback"]
+
+
 class ToolUseBlock(Strict):
     """A call in an earlier answer, given back."""
 
@@ -189,7 +197,8 @@ UserBlock = Annotated[
     Field(discriminator="type"),
 ]
 AssistantBlock = Annotated[
-    TextBlock | ThinkingBlock | RedactedBlock | ToolUseBlock, Field(discriminator="type")
+    TextBlock | ThinkingBlock | RedactedBlock | FallbackBlock | ToolUseBlock,
+    Field(discriminator="type"),
 ]
 
 

@@ -14,6 +14,7 @@ from ridgeline.serve.http.protocol.fields import StopString, Text
 from ridgeline.serve.http.protocol.message_blocks import (
     CacheControl,
     DocumentBlock,
+    FallbackBlock,
     RedactedBlock,
     SearchResultBlock,
     TextBlocks,
@@ -112,10 +113,14 @@ class OutputOptions(Strict):
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: SchemaFormat | None = None
+    task_budget: dict[str, Any] | None = None
+    """What Claude is told of the tokens that a task has left; other models know no such thing."""
 
 
 class RequestMetadata(Strict):
     """The person who asks, as the client calls them."""
+
+    carried_in = "metadata"
 
     user_id: str | None = Field(None, max_length=512)
     """Stands in the request's log line."""
@@ -134,7 +139,7 @@ class ContextManagement(Strict):
     edits: Annotated[list[KeptThoughts], Field(max_length=16)] | None = None
 
 
-def _unless_off(given: Any) -> Any:
+def unless_off(given: Any) -> Any:
     """Nothing for -1, by which clients of Claude 2 switched a bound of tokens off."""
     return None if given == -1 else given
 
@@ -145,6 +150,7 @@ class MessagesRequest(Strict):
     hints: ClassVar[frozenset[str]] = frozenset(
         {"service_tier", "cache_control", "context_management", "speed", "inference_geo"}
     )
+    idle = frozenset({"diagnostics", "fallbacks", "fallback_credit_token", "user_profile_id"})
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
     messages: list[Turn] = Field(min_length=1, max_length=4096)
@@ -153,8 +159,8 @@ class MessagesRequest(Strict):
     stop_sequences: Annotated[list[StopString], Field(max_length=16)] | None = None
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=1)
-    top_p: Annotated[float | None, Field(ge=0, le=1), BeforeValidator(_unless_off)] = None
-    top_k: Annotated[int | None, Field(ge=0, lt=2**31), BeforeValidator(_unless_off)] = None
+    top_p: Annotated[float | None, Field(ge=0, le=1), BeforeValidator(unless_off)] = None
+    top_k: Annotated[int | None, Field(ge=0, lt=2**31), BeforeValidator(unless_off)] = None
     tools: list[GivenInputTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: ToolPreference | None = None
     thinking: ThinkingOptions | None = None
@@ -168,6 +174,8 @@ class MessagesRequest(Strict):
     """How fast and where Anthropic's servers are to compute."""
     cache_control: CacheControl = None
     chat_template_kwargs: Variables | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Prefixes are shared only among requests of the same salt (vLLM's)."""
     context_management: ContextManagement | None = None
     container: None = None
     thread: None = None
@@ -182,9 +190,13 @@ class MessagesRequest(Strict):
         found += dict.fromkeys(f"tools.{tool.type}" for tool in tools)
         if any(self._asks_to_cite(turn) for turn in self.messages):
             found.append("messages.citations")
-        blocks = (one for turn in self.messages for one in turn.content)
+        blocks = [one for turn in self.messages for one in turn.content]
         if any(isinstance(one, RedactedBlock) for one in blocks):
             found.append("messages.redacted_thinking")
+        if any(isinstance(one, FallbackBlock) for one in blocks):
+            found.append("messages.fallback")
+        if self.output_config and self.output_config.task_budget:
+            found.append("output_config.task_budget")
         if self._thinks_not and self.output_config and self.output_config.effort:
             found.append("output_config.effort")
         return found

@@ -166,22 +166,22 @@ def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
             asked |= {"thinking": others, "clear_thinking": cleared}
     match asked.get("thinking"):
         case {"type": "disabled", **others} if not others:
-            _say(asked, "thinking", reasoning_effort="none")
+            say(asked, "thinking", reasoning_effort="none")
         case {"type": "enabled" | "auto" | "adaptive", **others} if not others:
             del asked["thinking"]  # as the model does anyway
         case {"type": "enabled", "budget_tokens": int(most), **others} if not others:
-            _say(asked, "thinking", thinking_token_budget=most)
+            say(asked, "thinking", thinking_token_budget=most)
     if isinstance(asked.get("thinking_budget"), int):
-        _say(asked, "thinking_budget", thinking_token_budget=asked["thinking_budget"])
+        say(asked, "thinking_budget", thinking_token_budget=asked["thinking_budget"])
     if asked.get("reasoning_effort") == "default":
         del asked["reasoning_effort"]
     match asked.get("reasoning"):
         case {**fields} if set(fields) <= _OBJECT:
-            _say(asked, "reasoning", **_of_object(fields))
+            say(asked, "reasoning", **_of_object(fields))
     match asked.get("reasoning_format"):
         case "parsed" | "hidden" | "auto" | "deepseek" as form:
             shown = {"include_reasoning": False} if form == "hidden" else {}
-            _say(asked, "reasoning_format", **shown)
+            say(asked, "reasoning_format", **shown)
     for name in _VARIABLES:
         if isinstance(asked.get(name), bool):
             variables = dict(asked.get("chat_template_kwargs") or {})
@@ -208,7 +208,7 @@ def _of_object(fields: dict[Any, Any]) -> dict[str, Any]:
     return said
 
 
-def _say(asked: dict[str, Any], word: str, **fields: Any) -> None:
+def say(asked: dict[str, Any], word: str, **fields: Any) -> None:
     """Put fields in a word's place, unless the body says otherwise: then the word is refused."""
     if all(asked.get(name) in (None, value) for name, value in fields.items()):
         del asked[word]

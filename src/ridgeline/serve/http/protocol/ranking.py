@@ -21,6 +21,7 @@ from ridgeline.serve.http.protocol.embeddings import (
 )
 from ridgeline.serve.http.protocol.exact import Strict
 from ridgeline.serve.http.protocol.fields import json_text
+from ridgeline.serve.http.protocol.other_words import say
 
 Document = dict[str, Any]
 Documents = Annotated[
@@ -59,6 +60,18 @@ class RerankRequest(VectorFields):
     max_chunks_per_doc: None = None
     rank_fields: list[Annotated[str, Field(max_length=512)]] | None = Field(None, max_length=64)
     """The fields of documents that are read; all if absent."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_coheres_names(cls, given: Any) -> Any:
+        """Llama Stack's `items` and `max_num_results`."""
+        if not isinstance(given, dict):
+            return given
+        asked = dict(given)
+        for word, name in (("items", "documents"), ("max_num_results", "top_n")):
+            if asked.get(word) is not None:
+                say(asked, word, **{name: asked[word]})
+        return asked
 
     @model_validator(mode="after")
     def _one_list(self) -> RerankRequest:

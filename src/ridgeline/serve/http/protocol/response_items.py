@@ -23,7 +23,6 @@ class InputText(Strict):
 
     type: Literal["input_text", "output_text", "text"]
     text: Text
-    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     logprobs: list[Any] | None = None
     """Given back with an earlier answer; nothing looks at it."""
 

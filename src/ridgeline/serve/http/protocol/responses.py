@@ -89,7 +89,7 @@ class ResponsesRequest(SamplingFields):
 
     hints: ClassVar[frozenset[str]] = COMMON_HINTS | frozenset(
         {"service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
-         "client_metadata"}
+         "client_metadata", "max_tool_calls"}
     )  # fmt: skip
 
     input: InputItems
@@ -143,7 +143,8 @@ class ResponsesRequest(SamplingFields):
     """The response that this one goes on from."""
     conversation: None = None
     prompt: None = None
-    max_tool_calls: None = None
+    max_tool_calls: int | None = None
+    """A bound on the calls of tools that a server runs."""
     n: Literal[1] | None = None
     return_token_ids: None = None
     return_tokens_as_token_ids: None = None
