@@ -110,3 +110,31 @@ def test_documents_are_ranked_in_llama_stacks_words(stub: Server) -> None:
     words = {"query": "a", "items": ["a", "b", "c"], "max_num_results": 2}
     found = stub.post("/v1/rerank", words)
     assert len(found.json()["results"]) == 2
+
+
+def test_searches_of_other_servers_in_an_earlier_answer_are_let_go(stub: Server) -> None:
+    asked, said = {"role": "user", "content": "a"}, {"type": "text", "text": "b"}
+    call = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "a"}}
+    page = {"type": "web_search_result", "url": "https://a.example", "encrypted_content": "E"}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": [page]}
+    body = {"model": "library", "max_tokens": 8}
+    turns = [asked, {"role": "assistant", "content": [call, found, said]}, asked]
+    given = stub.post("/v1/messages", {**body, "messages": turns})
+    assert named(given) == ["messages.server_tool_use", "messages.web_search_tool_result"]
+    bare = [asked, {"role": "assistant", "content": [said]}, asked]
+    plain = stub.post("/v1/messages", {**body, "messages": bare})
+    assert given.json()["usage"]["input_tokens"] == plain.json()["usage"]["input_tokens"]
+    readable = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": {}}
+    turns[1] = {"role": "assistant", "content": [readable]}
+    assert stub.post("/v1/messages", {**body, "messages": turns}).status_code == 400
+
+
+def test_a_search_that_brought_its_finds_along_is_refused(stub: Server) -> None:
+    search = {"type": "file_search_call", "id": "f", "queries": ["a"], "status": "completed"}
+    web = {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "a"}}
+    asked = [{"role": "user", "content": "a"}, search, web]
+    found = stub.post("/v1/responses", {"input": asked, "max_output_tokens": 8})
+    assert named(found) == ["input.file_search_call", "input.web_search_call"]
+    asked[1] = {**search, "results": [{"text": "what it found"}]}
+    refused = stub.post("/v1/responses", {"input": asked, "max_output_tokens": 8})
+    assert refused.json()["error"]["param"] == "input"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import Text
@@ -60,21 +60,19 @@ class ThinkingBlock(Strict):
     signature: Text | None = None
 
 
-class RedactedBlock(Strict):
-    """Encrypted thoughts, given back; only the server that made them could read them."""
+class ForeignBlock(Strict):
+    """What another server made of an earlier answer and no model here can read, given back.
 
-    carried_in = "messages"
+    Encrypted thoughts, a search that it ran and the encrypted pages it found, and the mark that
+    another model went on.
+    """
 
-    type: Literal["redacted_thinking"]
-    data: Text
+    type: Literal["redacted_thinking", "server_tool_use", "web_search_tool_result", "fallback"]
 
-
-class FallbackBlock(Strict):
-    """A mark that another model went on with an earlier answer, given back; it says nothing."""
-
-    carried_in = "messages"
-
-    type: Literal["fallback"]
+    @model_validator(mode="before")
+    @classmethod
+    def _its_kind_alone(cls, given: Any) -> Any:
+        return {"type": given.get("type")} if isinstance(given, dict) else given
 
 
 class ToolUseBlock(Strict):
@@ -197,8 +195,7 @@ UserBlock = Annotated[
     Field(discriminator="type"),
 ]
 AssistantBlock = Annotated[
-    TextBlock | ThinkingBlock | RedactedBlock | FallbackBlock | ToolUseBlock,
-    Field(discriminator="type"),
+    TextBlock | ThinkingBlock | ForeignBlock | ToolUseBlock, Field(discriminator="type")
 ]
 
 

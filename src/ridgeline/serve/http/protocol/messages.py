@@ -14,8 +14,7 @@ from ridgeline.serve.http.protocol.fields import StopString, Text
 from ridgeline.serve.http.protocol.message_blocks import (
     CacheControl,
     DocumentBlock,
-    FallbackBlock,
-    RedactedBlock,
+    ForeignBlock,
     SearchResultBlock,
     TextBlocks,
     Turn,
@@ -190,11 +189,9 @@ class MessagesRequest(Strict):
         found += dict.fromkeys(f"tools.{tool.type}" for tool in tools)
         if any(self._asks_to_cite(turn) for turn in self.messages):
             found.append("messages.citations")
-        blocks = [one for turn in self.messages for one in turn.content]
-        if any(isinstance(one, RedactedBlock) for one in blocks):
-            found.append("messages.redacted_thinking")
-        if any(isinstance(one, FallbackBlock) for one in blocks):
-            found.append("messages.fallback")
+        blocks = (one for turn in self.messages for one in turn.content)
+        foreign = (one for one in blocks if isinstance(one, ForeignBlock))
+        found += dict.fromkeys(f"messages.{one.type}" for one in foreign)
         if self.output_config and self.output_config.task_budget:
             found.append("output_config.task_budget")
         if self._thinks_not and self.output_config and self.output_config.effort:

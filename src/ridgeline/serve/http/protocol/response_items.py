@@ -159,11 +159,20 @@ class ToolsItem(Strict):
 
 
 class SearchCallItem(Strict):
-    """A search for tools in an earlier answer, given back; the model is told what it found."""
+    """A search by another server in an earlier answer, given back without what it found.
 
-    carried_in = "input"
+    Tools that were found come in an item of their own, of which the model is told.
+    """
 
-    type: Literal["tool_search_call"]
+    type: Literal["tool_search_call", "web_search_call", "file_search_call"]
+    results: None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _its_kind_alone(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {"type": given.get("type"), "results": given.get("results") or None}
 
 
 def _kind_of(item: Any) -> Any:
@@ -182,7 +191,9 @@ InputItem = Annotated[
     | Annotated[ThoughtItem, Tag("reasoning")]
     | Annotated[ToolsItem, Tag("additional_tools")]
     | Annotated[ToolsItem, Tag("tool_search_output")]
-    | Annotated[SearchCallItem, Tag("tool_search_call")],
+    | Annotated[SearchCallItem, Tag("tool_search_call")]
+    | Annotated[SearchCallItem, Tag("web_search_call")]
+    | Annotated[SearchCallItem, Tag("file_search_call")],
     Discriminator(_kind_of),
 ]
 

@@ -182,8 +182,8 @@ class ResponsesRequest(SamplingFields):
             found.append("include")
         hosted = (one for one in self.all_tools if isinstance(one, HostedTool))
         found += dict.fromkeys(f"tools.{one.type}" for one in hosted)
-        if any(isinstance(one, SearchCallItem) for one in self.items):
-            found.append("input.tool_search_call")
+        searches = (one for one in self.items if isinstance(one, SearchCallItem))
+        found += dict.fromkeys(f"input.{one.type}" for one in searches)
         return found
 
     @property
