@@ -73,6 +73,22 @@ def test_hundreds_of_slow_connections_keep_nobody_waiting(hurried: Server, numbe
     assert "Traceback" not in hurried.log
 
 
+@pytest.mark.slow
+def test_hundreds_of_idle_connections_cost_little_and_are_closed(hurried: Server) -> None:
+    before, memory = hurried.num_files, hurried.resident_bytes
+    with connections(hurried, 900) as idle:
+        for one in idle:
+            one.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert all(one.recv(12) == b"HTTP/1.1 200" for one in idle)
+        for one in idle[::9]:
+            one.shutdown(socket.SHUT_WR)
+        assert hurried.post("/v1/completions", ASKED).status_code == 200
+        assert hurried.resident_bytes - memory < 40 * 2**20
+        until(lambda: hurried.num_files <= before + 2, "the end of every idle connection")
+    assert hurried.post("/v1/completions", ASKED).status_code == 200
+    assert "Traceback" not in hurried.log
+
+
 def test_a_client_that_does_not_read_is_cut_off(hurried: Server) -> None:
     def cut_off() -> int:
         return len([one for one in hurried.events if one["event"] == "connection ended"])
