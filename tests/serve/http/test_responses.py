@@ -141,7 +141,8 @@ def test_log_probabilities_stand_beside_the_text(client: openai.OpenAI) -> None:
     ("fields", "param"),
     [
         ({"conversation": "conv_1"}, "conversation"),
-        ({"background": True}, "background"),
+        ({"background": True, "store": False}, "background"),
+        ({"background": True, "stream": True}, "background"),
         ({"truncation": "middle"}, "truncation"),
         ({"input": "x " * 3000}, "input"),
         ({"tools": [{"type": "computer_use_preview"}]}, "tools"),

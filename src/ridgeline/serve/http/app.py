@@ -13,6 +13,7 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from ridgeline.serve.http.access_log import CLIENT_GONE, AccessLog
+from ridgeline.serve.http.background import BackgroundResponses
 from ridgeline.serve.http.browsers import let_browsers_ask
 from ridgeline.serve.http.gate import Gate, PlainPaths
 from ridgeline.serve.http.kept_responses import KeptResponses
@@ -93,6 +94,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.kept_responses = KeptResponses()
+    app.state.background = BackgroundResponses()
     for route in ROUTES:
         app.include_router(route.router)
     if service.beside:

@@ -44,10 +44,15 @@ class KeptResponse:
         return found
 
     @property
+    def response(self) -> dict[str, Any]:
+        """The response as it was told."""
+        found: dict[str, Any] = _decode(self.document)
+        return found
+
+    @property
     def conversation(self) -> list[dict[str, Any]]:
         """What the next input goes on from: the items, and the answer's own."""
-        output: list[dict[str, Any]] = _decode(self.document)["output"]
-        return [*self.input, *output]
+        return [*self.input, *self.response["output"]]
 
 
 class KeptResponses:
@@ -77,6 +82,7 @@ class KeptResponses:
         new = KeptResponse(document=encode(document), items=encode(items), owner=owner)
         if new.num_bytes > self._most_bytes:
             return False
+        self.forget(name, owner)
         self._kept[name] = new
         self._num_bytes += new.num_bytes
         while self._num_bytes > self._most_bytes or len(self._kept) > self._most:

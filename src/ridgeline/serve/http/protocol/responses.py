@@ -138,7 +138,8 @@ class ResponsesRequest(SamplingFields):
     prompt_cache_options: Annotated[dict[str, Any], few(16)] | None = None
     prompt_cache_retention: Annotated[str, Field(max_length=64)] | None = None
     chat_template_kwargs: Variables | None = None
-    background: Literal[False] | None = None
+    background: bool | None = None
+    """Whether the response comes at once, queued, to be asked for by its id."""
     previous_response_id: Annotated[str, Field(max_length=512)] | None = None
     """The response that this one goes on from."""
     conversation: None = None
@@ -162,6 +163,13 @@ class ResponsesRequest(SamplingFields):
         body = read(only_allowed(given))
         body._allowed = names_allowed(given)
         return body
+
+    @model_validator(mode="after")
+    def _background_is_kept(self) -> ResponsesRequest:
+        if self.background and (self.stream or self.store is False):
+            wrong = "stream: true" if self.stream else "store: false"
+            raise ValueError(f"background does not go with {wrong}: it is asked for by its id")
+        return self
 
     @model_validator(mode="after")
     def _stream_says_usage_at_its_end(self) -> ResponsesRequest:

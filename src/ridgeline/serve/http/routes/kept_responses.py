@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from ridgeline.serve.http.background import BackgroundResponses
 from ridgeline.serve.http.gate import owner_of
 from ridgeline.serve.http.kept_responses import KeptResponse, KeptResponses
 from ridgeline.serve.http.protocol.errors import ApiError, refused
@@ -19,7 +20,7 @@ MOST_ITEMS = 100
 
 @router.get("")
 async def retrieve(request: Request, response_id: str, *, stream: bool = False) -> Response:
-    """The response as it was told when it was complete."""
+    """The response as it was told when it was complete, or as far as it has come."""
     found = _found(request, response_id)
     if stream:
         raise refused("stream: a response that is complete is not streamed again", "stream")
@@ -30,15 +31,21 @@ async def retrieve(request: Request, response_id: str, *, stream: bool = False) 
 async def delete(request: Request, response_id: str) -> Response:
     """Forget a response; later ones that go on from it stay whole."""
     _found(request, response_id)
+    _background(request).end(response_id)
     _kept(request).forget(response_id, owner_of(request.scope))
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
 @router.post("/cancel")
 async def cancel(request: Request, response_id: str) -> Response:
-    """Nothing to be ended: a response is kept once it is complete."""
-    _found(request, response_id)
-    raise refused("only responses in the background can be cancelled, and there are none here")
+    """End the work on a response in the background; one that was ended before stays so."""
+    document = _found(request, response_id).response
+    if not document["background"]:
+        raise refused("only responses in the background can be cancelled")
+    if _background(request).end(response_id):
+        document["status"] = "cancelled"
+        replace(request, document)
+    return json_response(document)
 
 
 @router.get("/input_items")
@@ -76,7 +83,17 @@ def previous(request: Request, response_id: str | None) -> list[dict[str, Any]]:
     if found is None:
         text = f"previous_response_id: {_no_response(response_id)}"
         raise ApiError(400, text, param="previous_response_id", code="previous_response_not_found")
+    status = found.response["status"]
+    if status in ("queued", "in_progress"):
+        text = f"previous_response_id: it is {status}; go on from it when it is complete"
+        raise ApiError(400, text, param="previous_response_id")
     return found.conversation
+
+
+def replace(request: Request, document: dict[str, Any]) -> bool:
+    """Keep a response in the place of its earlier state; False where that is not kept any more."""
+    found = _kept(request).find(document["id"], owner_of(request.scope))
+    return found is not None and keep(request, document, found.input)
 
 
 def keep(request: Request, document: dict[str, Any], items: list[dict[str, Any]]) -> bool:
@@ -96,6 +113,11 @@ def _no_response(response_id: str) -> str:
         f"no response {response_id[:100]!r} is kept here; they are kept in memory, unless `store`"
         " is false, until newer ones need the room or the server ends"
     )
+
+
+def _background(request: Request) -> BackgroundResponses:
+    found: BackgroundResponses = request.app.state.background
+    return found
 
 
 def _kept(request: Request) -> KeptResponses:

@@ -14,15 +14,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ridgeline.serve.http.background import BackgroundResponses
 from ridgeline.serve.http.growing_chat import BegunChat, chat_logprobs
-from ridgeline.serve.http.protocol.errors import ApiError, renaming
+from ridgeline.serve.http.protocol.errors import ApiError, refused, renaming
 from ridgeline.serve.http.protocol.responses import ResponsesRequest
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import StreamShape, json_response, record_of, respond, service_of
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
 from ridgeline.serve.http.response_request import NAMES, chat_fields, continued, listed
 from ridgeline.serve.http.routes.chat import begin_chat, chat_of, chat_prompt
-from ridgeline.serve.http.routes.kept_responses import keep, previous
+from ridgeline.serve.http.routes.kept_responses import keep, previous, replace
 from ridgeline.serve.messages import Delta, TokenLogprobs
 
 router = APIRouter()
@@ -40,9 +41,21 @@ async def responses(request: Request, body: ResponsesRequest) -> Response:
     with renaming(NAMES):
         begun = await begin_chat(service_of(request), record, chat_of(chat_fields(body)))
     writer = _Response(body, begun, functools.partial(keep, request))
+    if body.background:
+        return _in_background(request, begun, writer)
     shape = StreamShape(named=True, failure=writer.failure)
     with renaming(NAMES):
         return await respond(request, [begun.submit], writer, stream=body.stream, shape=shape)
+
+
+def _in_background(request: Request, begun: BegunChat, writer: _Response) -> Response:
+    """Answer at once that a response is queued, and have it computed."""
+    queued = writer.queued()
+    waiting = _Background(writer, functools.partial(replace, request))
+    background: BackgroundResponses = request.app.state.background
+    service, record = service_of(request), record_of(request)
+    background.begin(queued["id"], service, begun.submit, record, waiting)
+    return json_response(queued)
 
 
 @router.post("/v1/responses/input_tokens")
@@ -100,6 +113,21 @@ class _Response:
         detail = error.body.error
         said = {"code": str(detail.code), "message": detail.message, "param": detail.param}
         return {**self._event("error", **said), "type": "error"}
+
+    def queued(self) -> Event:
+        """The response before it is begun, which is kept. Raises ApiError where it is too long."""
+        found = self._document("queued")
+        if not self._keep(found, listed(self._asked.items)):
+            raise refused("background: this conversation is too long to be kept", "background")
+        return found
+
+    def state(self, usage: TokenUsage | None, error: ApiError | None) -> Event:
+        """The response as it is now: under way, complete, or ended by an error."""
+        if error is not None:
+            detail = error.body.error
+            said = {"code": str(detail.code), "message": detail.message}
+            return {**self._document("failed"), "error": said}
+        return self._document("in_progress" if usage is None else self._status, usage)
 
     def _complete(self, usage: TokenUsage) -> Event:
         """The response when all has come, which is kept unless that is not wanted."""
@@ -190,13 +218,14 @@ class _Response:
     def _document(self, status: str, usage: TokenUsage | None = None) -> Event:
         """The response as far as it has come."""
         asked, body = self._asked, self._chat.body
-        over = status != "in_progress"
+        over = status not in ("queued", "in_progress")
         parts = self._reply.parts if over else []
         cut_off = status == "incomplete"
         output = [self._item(part, status if part is parts[-1] else "completed") for part in parts]
         return {
             "id": self._id,
             "object": "response",
+            "background": bool(asked.background),
             "created_at": self._created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
@@ -232,6 +261,24 @@ class _Response:
             "output_tokens_details": {"reasoning_tokens": thought},
             "total_tokens": usage.total_tokens,
         }
+
+
+class _Background:
+    """Keeps the states of a response in the background; a `background.BackgroundWriter`."""
+
+    def __init__(self, writer: _Response, replace: Callable[[Event], bool]) -> None:
+        self._writer = writer
+        self._replace = replace
+        self._wanted: bool | None = None
+
+    def add(self, position: int, delta: Delta) -> None:
+        self._writer.add(position, delta)
+
+    def replace(self, usage: TokenUsage | None, error: ApiError | None = None) -> bool:
+        if self._wanted and usage is None and error is None:
+            return True  # that it is under way is known
+        self._wanted = self._replace(self._writer.state(usage, error))
+        return self._wanted
 
 
 _ITEMS = {"thought": "reasoning", "text": "message", "call": "function_call"}
