@@ -2,10 +2,11 @@
 
     python bench/serve_soak.py [--requests 2000] [--rounds 7] [--at-once 16] [MODEL]
 
-Starts `ridgeline serve MODEL` with two adapters and sends rounds of requests of thirteen kinds:
+Starts `ridgeline serve MODEL` with two adapters and sends rounds of requests of sixteen kinds:
 whole and streamed completions, chats, several choices, grammars, embeddings, adapters, prompts that
-fill the context, clients that leave in the middle, requests that are refused, and the same in
-Ollama's and Google's words and as responses that are kept. Behind each round
+fill the context, clients that leave in the middle, requests that are refused, the same in
+Ollama's, Google's, Anthropic's and Cohere's words, and as responses that are kept or computed in
+the background. Behind each round
 nothing may be open: no request runs or waits, and no sequence holds a block of the KV cache. The
 memory of all the server's processes is read then; the table says how far rounds from the second on
 lie apart, since the first one fills caches that stay.
@@ -84,10 +85,13 @@ def request_of(kind: int, chance: random.Random, longest: int) -> tuple[str, dic
         ("/v1/responses", {"input": prompt, "max_output_tokens": 16}),
         ("/api/chat", {"messages": chat["messages"], "options": {"num_predict": 16}}),
         ("/v1beta/models/base:streamGenerateContent?alt=sse", {"contents": prompt}),
+        ("/v1/responses", {"input": prompt, "max_output_tokens": 60, "background": True}),
+        ("/v1/messages", {**chat, "model": "base", "stream": True, "top_k": 5}),
+        ("/v1/generate", {"prompt": prompt, "num_generations": 2, "stream": True}),
     ][kind]
 
 
-KINDS, LEAVES, REFUSED = 13, 8, 9
+KINDS, LEAVES, REFUSED = 16, 8, 9
 """How many kinds there are; those whose clients leave in the middle, and that are refused."""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from tests.serve.http.servers import Server, until
+from tests.serve.http.servers import Server, stub_server, until
 
 OVER = ("completed", "incomplete", "failed", "cancelled")
 
@@ -70,3 +71,17 @@ def test_a_request_that_cannot_be_served_is_refused_at_once(client: openai.OpenA
     with pytest.raises(openai.BadRequestError) as caught:
         begun(client, "x " * 3000)
     assert caught.value.param == "input"
+
+
+@pytest.mark.slow
+def test_work_of_an_engine_that_dies_has_failed(model: Path) -> None:
+    with (
+        stub_server(model) as server,
+        openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0) as client,
+    ):
+        found = ended(client, begun(client, "SLOW DIE", max_output_tokens=200).id)
+        assert found.status == "failed"
+        assert found.error is not None
+        assert "try again" in found.error.message
+        until(lambda: server.get("/ready").status_code == 200, "the engine's return")
+        assert ended(client, begun(client, "SAY hello END").id).output_text == "hello"
