@@ -124,7 +124,7 @@ def shipped() -> list[Counted]:
 
 
 def count_missing(table: Path, cache: Path, at_most: int, only: str) -> None:
-    from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
+    from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
     kept = let_torchvision_import()
     import timm

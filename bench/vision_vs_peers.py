@@ -60,7 +60,7 @@ def build(name, images):
     """The model in evaluation mode, its BatchNorm statistics those of the images."""
     import torch
 
-    from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
+    from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
     let_torchvision_import()
     import timm
@@ -115,7 +115,7 @@ def serve(folder, name, kind):
     """The process of one candidate: ready, then one answer for each round that is asked for."""
     import torch
 
-    from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
+    from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
     let_torchvision_import()  # the pickled model brings timm, which imports it
     kept = torch.load(Path(folder) / f"{name}.pt", weights_only=False)

@@ -18,7 +18,12 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from ridgeline.cli.main import run  # noqa: E402
 from ridgeline.errors import InputError  # noqa: E402
 from ridgeline.measure.network.count import count_module, record_operators  # noqa: E402
-from ridgeline.measure.network.source import read_image_size, read_network  # noqa: E402
+from ridgeline.measure.network.source import (  # noqa: E402
+    is_module,
+    read_image_size,
+    read_network,
+)
+from ridgeline.models.vision.folder import is_image_folder  # noqa: E402
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator  # noqa: E402
 
 
@@ -269,9 +274,48 @@ def test_a_folder_s_configuration_is_built_and_counted(tmp_path: Path) -> None:
     module = hugging_face("ViT")
     module.config.architectures = ["ViTForImageClassification"]  # type: ignore[union-attr]
     module.config.save_pretrained(tmp_path)  # type: ignore[union-attr,operator]
-    network = read_network(f"hf:{tmp_path}")
-    assert network.image_size == (224, 224)
-    assert network.parameters == sum(one.numel() for one in module.parameters())
+    for source in (f"hf:{tmp_path}", str(tmp_path)):
+        network = read_network(source)
+        assert network.image_size == (224, 224)
+        assert network.parameters == sum(one.numel() for one in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("config", "of_images"),
+    [
+        ({"architectures": ["VideoMAEForVideoClassification"]}, True),
+        ({"architectures": ["Dinov2Model"], "image_size": 518, "num_channels": 3}, True),
+        ({"architectures": ["SamModel"], "vision_config": {}}, True),
+        ({"architectures": ["LlavaModel"], "vision_config": {}, "text_config": {}}, False),
+        ({"architectures": ["LlamaForCausalLM"], "vocab_size": 32000}, False),
+        ({}, False),
+    ],
+)
+def test_a_folder_is_of_images_by_its_class_or_by_what_its_configuration_sizes(
+    config: dict[str, Any], of_images: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert is_image_folder(tmp_path) is is_module(str(tmp_path)) is of_images
+
+
+def test_a_class_of_transformers_that_cannot_be_imported_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.ViTConfig(architectures=["ViTForImageClassification"]).save_pretrained(tmp_path)
+    found = type(transformers).__getattr__
+
+    def lacking(module: Any, name: str) -> Any:
+        if name == "ViTForImageClassification":
+            raise ModuleNotFoundError(f"Could not import module {name!r}")
+        return found(module, name)
+
+    monkeypatch.delitem(vars(transformers), "ViTForImageClassification", raising=False)
+    monkeypatch.setattr(type(transformers), "__getattr__", lacking)
+    assert run(["predict", "inference", "--model", str(tmp_path), "--device", "h100"]) == 2
+    said = capsys.readouterr().err
+    assert "ViTForImageClassification of transformers: Could not import module" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -281,6 +325,8 @@ def test_a_folder_s_configuration_is_built_and_counted(tmp_path: Path) -> None:
         ("{script}:number", "gives a int; return an nn.Module"),
         ("{script}:broken", "net.py:broken: fails with 'width' (KeyError, net.py line "),
         ("{folder}/unet.py:Net", "it has the name of a module that it imports; call it otherwise"),
+        ("{folder}/parts.py:Net", "it has the name of a module that it imports; call it otherwise"),
+        ("{folder}/lacks.py:Net", "lacks.py:Net: fails with No module named 'kornia_of_nobody'"),
         ("{folder}/absent.py:Net", "absent.py: no such file; check the path"),
         ("{folder}/absent.pt2", "absent.pt2: no such file; check the path"),
         ("{script}.pt2", "is no exported program"),
@@ -295,6 +341,15 @@ def test_what_cannot_be_counted_is_one_line(
 ) -> None:
     (tmp_path / "net.py.pt2").write_text("no archive")
     (tmp_path / "unet.py").write_text("from unet import Net")
+    (tmp_path / "parts.py").write_text("def Net():\n    from parts.config import WIDTH\n")
+    (tmp_path / "lacks.py").write_text(
+        "import sys, types\n"
+        "def Net():\n"
+        "    if 'half' in sys.modules:\n"
+        "        raise KeyError('what the first attempt left behind')\n"
+        "    sys.modules['half'] = types.ModuleType('half')\n"
+        "    import kornia_of_nobody\n"
+    )
     words = source.format(script=script, folder=tmp_path).split()
     assert run(["roofline", *words, "--device", "h100"]) == 2
     said = capsys.readouterr().err

@@ -16,7 +16,9 @@ from tests.runtimes.planted import modules
 from ridgeline.errors import ExportError, InputError
 from ridgeline.measure.child.agreement import sqnr
 from ridgeline.runtimes import Artifact, ModelCall, all_runtimes, runtime
+from ridgeline.runtimes.capture.answering import Answering
 from ridgeline.runtimes.capture.converting import convert
+from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 """torch, onnxscript and nncf warn of each other while they convert."""
@@ -427,3 +429,40 @@ def test_an_onnx_file_of_free_sizes_claims_no_size_that_was_the_examples_alone(
     run = card.load(made, threads=1)
     for pixels in (images(3, 16), images(2, 64), images(3, 16)):
         assert (run(pixels) - model(pixels)).abs().max() < ENOUGH_FP32
+
+
+BROKEN_TORCHVISION = """
+import torch
+if not hasattr(torch.ops.torchvision, "deform_conv2d"):
+    raise RuntimeError("operator torchvision::nms does not exist")
+"""
+BOXES = """
+from collections import namedtuple
+import torchvision
+Boxes = namedtuple("Boxes", "scores")
+"""
+
+
+def test_a_class_behind_a_torchvision_of_another_torch_is_found_as_a_program_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torchvision.py").write_text(BROKEN_TORCHVISION)
+    (tmp_path / "boxes_of_it.py").write_text(BOXES)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("torchvision", "boxes_of_it"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    let_torchvision_import.cache_clear()
+    artifact = Artifact(
+        folder=tmp_path, runtime="onnx", precision="fp32", file="", files=[], free=[],
+        inputs={"tuple": [{"tuple": [{"tensor": 0}]}, {"dict": []}]},
+        outputs={"object": "boxes_of_it:Boxes", "fields": [["scores", {"tensor": 0}]]},
+        shapes=[[1]], dtypes=["float32"],
+    )  # fmt: skip
+    try:
+        run = Answering(artifact, lambda tensors: [torch.ones(1)])
+        assert "boxes_of_it" in sys.modules, "the first call would take as long as its import"
+        assert type(run(torch.ones(1))).__name__ == "Boxes"
+    finally:
+        let_torchvision_import.cache_clear()
+        for name in ("torchvision", "boxes_of_it"):
+            sys.modules.pop(name, None)

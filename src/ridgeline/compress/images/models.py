@@ -23,7 +23,7 @@ from torch import nn
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.images.outputs import FlatOutputs
 from ridgeline.compress.images.quantised import OnnxModule
-from ridgeline.compress.images.recognised import ONNX, PROGRAM, TASKS
+from ridgeline.compress.images.recognised import ONNX, PROGRAM
 from ridgeline.compress.images.saved import load
 from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess, read_preprocess
@@ -32,6 +32,7 @@ from ridgeline.measure.network.libraries import find_library_model
 from ridgeline.measure.network.program import load_program
 from ridgeline.measure.network.scripted import model_of, run_script, split_script
 from ridgeline.measure.network.weights import load_weights
+from ridgeline.models.vision.folder import CLASSIFIER, class_names
 from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
 
@@ -136,12 +137,8 @@ def _labels(model: Any) -> dict[str, int] | None:
 
 def classifies(folder: Path) -> bool:
     """Whether a directory of transformers names no class, or one that classifies images."""
-    try:
-        names = read_json(folder / "config.json", dict[str, Any]).get("architectures")
-    except InputError:
-        return True  # whoever reads it as a classifier says what is wrong with it
-    last = [str(one) for one in names] if isinstance(names, list) else []
-    return not last or any(one.endswith(TASKS[0]) or not one.endswith(TASKS) for one in last)
+    names = class_names(folder)  # whoever reads it as a classifier says what is wrong with it
+    return not names or any(one.endswith(CLASSIFIER) for one in names)
 
 
 def _from_directory(option: str, folder: Path) -> VisionModel:

@@ -7,19 +7,13 @@ from typing import Any
 
 from ridgeline.compress.apply import LEDGER
 from ridgeline.errors import InputError
+from ridgeline.models.vision.folder import is_image_folder
 from ridgeline.records.input_file import read_json
 
 ONNX = "model.onnx"
 """The file of a compressed classifier in integers, beside its ledger."""
 PROGRAM = "model.pt2"
 """The file of one that stays PyTorch's, beside its ledger."""
-
-TASKS = (
-    "ForImageClassification", "ForObjectDetection", "ForSemanticSegmentation",
-    "ForInstanceSegmentation", "ForUniversalSegmentation", "ForDepthEstimation",
-    "ForPoseEstimation", "ForKeypointDetection",
-)  # fmt: skip
-"""How transformers names the classes of models that take images."""
 
 
 def is_image_model(model: Path, checkpoint: Path | None = None) -> bool:
@@ -32,7 +26,4 @@ def is_image_model(model: Path, checkpoint: Path | None = None) -> bool:
         config = read_json(model / "config.json", dict[str, Any])
     except InputError:
         return False  # whoever needs it as the model's says what is wrong with it
-    names = config.get("architectures")
-    return isinstance(config.get("channels"), dict) or any(
-        str(one).endswith(TASKS) for one in (names if isinstance(names, list) else ())
-    )
+    return isinstance(config.get("channels"), dict) or is_image_folder(model)

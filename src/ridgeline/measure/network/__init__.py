@@ -14,7 +14,6 @@ and, for every command that opens a model which the user names:
     directory.py    a directory that transformers wrote
     libraries.py    an architecture of timm or torchvision
     weights.py      a file of weights
-    torchvision_schemas.py  what a torchvision that was built for another torch lacks
 
 What may not enter: costs, rates, and any single model's name.
 """

@@ -6,8 +6,8 @@
     script.py:build                  a function without arguments, a class or a module of a script
 
 Modules are built on the meta device; one whose constructor needs numbers is built on the CPU and
-then moved there. A script's module whose forward needs numbers is counted where they are: on the
-CPU.
+then moved there. A script's or folder's module whose forward needs numbers is counted where they
+are: on the CPU.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def build_module(
     Args:
         source: See the table above.
         image_size: Height and width.
-        device: Where a script's module shall lie; all others are on the meta device.
+        device: Where a script's or folder's module shall lie; all others are on the meta device.
 
     Raises:
         InputError: There is none, or it cannot be built.
@@ -55,9 +55,9 @@ def build_module(
     if (script := split_script(source)) is not None:
         return _from_script(*script, device)
     if source.startswith("hf:"):
-        return _from_folder(Path(source.removeprefix("hf:")))
+        return _from_folder(Path(source.removeprefix("hf:")), device)
     if Path(source, "config.json").exists():
-        return _from_folder(Path(source))
+        return _from_folder(Path(source), device)
     found = find_library_model(source)
     if found is not None:
         return (_from_timm if found.library == "timm" else _from_torchvision)(found, image_size)
@@ -72,6 +72,8 @@ def on_meta(build: Callable[[], Any]) -> Any:
     try:
         with torch.device("meta"):
             return build()
+    except ImportError:  # no device brings a package, and half an import changes what is said next
+        raise
     except Exception:  # constructors call .item() and the like: the CPU's error counts
         return _moved(build())
 
@@ -80,9 +82,9 @@ def _moved(made: Any) -> Any:
     return made.to("meta") if isinstance(made, torch.nn.Module) else made
 
 
-def _built(build: Callable[[], Any], what: object) -> Any:
+def _built(build: Callable[[], Any], what: object, device: str = "meta") -> Any:
     try:
-        return on_meta(build)
+        return on_meta(build) if device == "meta" else build()
     except Exception as error:  # a library raises what it likes
         raise InputError(f"{what} cannot be built: {in_words(error)}") from error
 
@@ -122,10 +124,10 @@ def _torchvision_size(module: torch.nn.Module, name: str) -> tuple[int, int]:
     return (int(least[0]), int(least[0])) if least else USUAL_SIZE
 
 
-def _from_folder(folder: Path) -> BuiltModule:
+def _from_folder(folder: Path, device: str) -> BuiltModule:
     config = read_config(folder, "", "train")
     kind = class_of(config)
-    module = _built(lambda: getattr(kind, "from_config", kind)(config), folder)
+    module = _built(lambda: getattr(kind, "from_config", kind)(config), folder, device)
     size = getattr(config, "image_size", None) or USUAL_SIZE
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return BuiltModule(

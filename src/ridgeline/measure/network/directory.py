@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import check_model_folder, read_by_library, read_whole
+from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
 
 class Logits(nn.Module):
@@ -46,15 +47,22 @@ def read_config(folder: Path, option: str, extra: str) -> Any:
         raise InputError(f"{what}: has no config.json; give a model that transformers saved")
     notices.disable_progress_bar()
     check_model_folder(folder)
+    let_torchvision_import()  # classes with a backbone of timm import it
     with read_by_library(folder, option=option, what="no model of transformers"):
         return AutoConfig.from_pretrained(folder, local_files_only=True)
 
 
 def class_of(config: Any) -> Any:
-    """The class of transformers that a configuration names, or that classifies its images."""
+    """The class of transformers that a configuration names, or that classifies its images.
+
+    Raises:
+        InputError: What the class needs cannot be imported.
+    """
     import transformers
 
-    named = [getattr(transformers, one, None) for one in config.architectures or ()]
+    names = config.architectures or ()
+    with read_by_library(config.name_or_path, what=f"{', '.join(names)} of transformers"):
+        named = [getattr(transformers, one, None) for one in names]
     kind = next((one for one in named if one is not None), None)
     return kind or transformers.AutoModelForImageClassification
 

@@ -12,7 +12,7 @@ from torch import nn
 from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess
 from ridgeline.measure.network import LIBRARIES
-from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
+from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

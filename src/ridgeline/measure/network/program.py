@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from ridgeline.errors import InputError, in_words
-from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
 from ridgeline.records.overwriting import note_input
 from ridgeline.runtimes.capture.quiet import silence
+from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
 
 def load_program(path: Path, option: str = "") -> torch.export.ExportedProgram:

@@ -20,8 +20,8 @@ from torch import nn
 
 from ridgeline.errors import InputError, RidgelineError, ScriptError, in_words
 from ridgeline.from_source import import_file
-from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
 from ridgeline.records.overwriting import note_input
+from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
 Make = Callable[[Callable[[], Any]], Any]
 """How a function or class of the script is called."""
@@ -135,7 +135,7 @@ def _refuse(error: BaseException, what: str, path: Path) -> NoReturn:
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename) == path
     ]
-    if isinstance(error, ImportError) and error.name == path.stem and error.path == str(path):
+    if isinstance(error, ImportError) and _is_own_name(error, path):
         why = f"{why}: it has the name of a module that it imports; call it otherwise"
     if "not compiled with CUDA" in why:
         why = f"{why}: there is no CUDA here; name the device of an input or a parameter instead"
@@ -143,6 +143,12 @@ def _refuse(error: BaseException, what: str, path: Path) -> NoReturn:
         lines, why = [error.lineno], error.msg
     where = f", {path.name} line {lines[-1]}" if lines else ""
     raise ScriptError(f"{what}: fails with {why} ({type(error).__name__}{where})") from error
+
+
+def _is_own_name(error: ImportError, path: Path) -> bool:
+    """Whether a script found itself where it looked for a package of its name."""
+    found = error.path == str(path) if error.path else "is not a package" in str(error)
+    return found and (error.name or "").partition(".")[0] == path.stem
 
 
 def _only_module(path: Path, script: ModuleType, option: str) -> str:

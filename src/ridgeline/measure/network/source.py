@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ridgeline.errors import InputError, MissingExtra, NotCounted
 from ridgeline.measure.network import LIBRARIES
 from ridgeline.models.presets import known_presets
+from ridgeline.models.vision.folder import is_image_folder
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.models.vision.presets import find_name, load_network
 
@@ -43,7 +44,7 @@ def read_network(
     >>> read_network("resnet50").parameters
     25557032
     """
-    of_script = is_of_script(source)
+    may_run = is_of_script(source) or is_image_folder(Path(source.removeprefix("hf:")))
     if inputs is not None and (not is_module(source) or source.endswith(".pt2")):
         raise InputError(f"--inputs {inputs}: {TAKES_INPUTS}")
     library = source.partition(":")[0]
@@ -62,8 +63,8 @@ def read_network(
     example = None if inputs is None else read_example(inputs)
     try:
         return _counted(source, image_size, example, "meta")
-    except InputError:
-        if not of_script:
+    except InputError as error:
+        if not may_run or isinstance(error.__cause__, ImportError):
             raise
         # Grids in lists, constants made on the CPU, numbers read out of buffers: it needs to run.
         return _counted(source, image_size, example, "cpu")
@@ -115,7 +116,8 @@ def is_module(source: str) -> bool:
     >>> is_module("net.py:Net"), is_module("timm:resnet50"), is_module("resnet50")
     (True, True, False)
     """
-    return source.startswith(PREFIXES) or ".py:" in source or source.endswith(".pt2")
+    told = source.startswith(PREFIXES) or ".py:" in source or source.endswith(".pt2")
+    return told or is_image_folder(Path(source))
 
 
 def read_image_size(text: str | None) -> tuple[int, int] | None:

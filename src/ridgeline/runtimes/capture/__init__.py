@@ -10,6 +10,7 @@
     states.py      what a call of forward leaves behind, which a graph cannot
     blame.py       an error of torch or of a runtime as the user's line, and the cure
     sources.py     the user's line: of a traceback, of an operator in a graph
+    torchvision_schemas.py  what a torchvision that was built for another torch lacks
     answering.py   a loaded program called as the module is
     quiet.py       conversion without a word on the user's terminal
 

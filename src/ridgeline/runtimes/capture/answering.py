@@ -14,7 +14,13 @@ from torch import Tensor
 
 from ridgeline.errors import InputError
 from ridgeline.runtimes import Artifact
-from ridgeline.runtimes.capture.structure import UnknownStructure, flatten, in_words, unflatten
+from ridgeline.runtimes.capture.structure import (
+    UnknownStructure,
+    find_classes,
+    flatten,
+    in_words,
+    unflatten,
+)
 
 
 class Answering:
@@ -25,6 +31,7 @@ class Answering:
         self._run = run
         self._dtypes = [getattr(torch, name) for name in artifact.dtypes]
         self._batch = artifact.shapes[0][:1]
+        find_classes(artifact.outputs)  # so that no call has to
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module returns for these arguments.

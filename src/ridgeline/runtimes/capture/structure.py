@@ -10,12 +10,16 @@ The structure is plain JSON, so that another process can put together what the m
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+
+from ridgeline.runtimes.capture.torchvision_schemas import lacks_operators, let_torchvision_import
 
 Structure = dict[str, Any]
 _PLAIN = (str, int, float, bool, type(None))
@@ -114,11 +118,30 @@ def unflatten(structure: Structure, tensors: list[torch.Tensor]) -> Any:
     return values if made is None else made(**values)
 
 
+def find_classes(structure: Structure) -> None:
+    """Import the classes of a structure's objects, which takes seconds of some libraries."""
+    ((kind, content), *rest) = structure.items()
+    if kind in ("list", "tuple"):
+        for part in content:
+            find_classes(part)
+    elif kind in ("dict", "object"):
+        for _, part in content if kind == "dict" else rest[0][1]:
+            find_classes(part)
+        if kind == "object":
+            _class_of(content)
+
+
+@functools.cache
 def _class_of(name: str) -> Any:
-    try:
+    with contextlib.suppress(Exception):  # whatever a module raises as it is imported
+        try:
+            return pkgutil.resolve_name(name)
+        except RuntimeError as error:  # transformers' module imports a torchvision that cannot be
+            if not lacks_operators(error):
+                raise
+        let_torchvision_import()
         return pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError):
-        return None
+    return None
 
 
 def in_words(structure: Structure) -> str:

@@ -3,7 +3,7 @@
 The published wheel is linked against one build of torch; beside another one (a CPU build) its
 operators are missing and `import torchvision`, and with it `import timm`, ends in "operator
 torchvision::nms does not exist". Shapes need no kernels: with the operators' schemas declared the
-import succeeds. Only a process that counts does this.
+import succeeds, and what needs none of their kernels runs. Only a process of Ridgeline does this.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ SCHEMAS = (
 """The schemas that torchvision 0.28 registers in `torchvision/csrc/ops/`."""
 
 
+def lacks_operators(error: Exception) -> bool:
+    """Whether an import ended because torchvision's binary does not fit this torch."""
+    return "operator torchvision::" in str(error)
+
+
 @functools.cache
 def let_torchvision_import() -> Any:
     """Declare the operators where torchvision cannot; what is returned keeps them declared.
@@ -57,7 +62,7 @@ def let_torchvision_import() -> Any:
     try:
         importlib.import_module("torchvision")
     except RuntimeError as error:
-        if "torchvision::" not in str(error):
+        if not lacks_operators(error):
             raise
     else:
         return None
