@@ -431,6 +431,10 @@ class Rig(nn.Module):
         features = self.camera(images.reshape(batch * cameras, *rest)).flatten(2)
         rays = torch.inverse(intrinsics).reshape(batch * cameras, 3, 3)
         return rays[:, :, :1] * features.mean(1, keepdim=True)
+
+class OfOneDict(Rig):
+    def forward(self, batch):
+        return super().forward(batch["images"], batch["intrinsics"])
 """
 
 
@@ -464,8 +468,9 @@ def test_a_rig_of_cameras_is_forecast_from_a_sample_of_each_argument(
     asked = ["predict", "inference", "--model", f"{script}:Rig", "--device", "orin", "--json"]
     assert run([*asked, "--inputs", str(sample)]) == 0
     assert json.loads(capsys.readouterr().out)["image_size"] == [32, 48]
-    network = read_network(f"{script}:Rig", inputs=sample)
-    assert named(network, "conv")[0].macs == 6 * 8 * 27 * 16 * 24, "one sample is six images"
+    for name in ("Rig", "OfOneDict"):
+        network = read_network(f"{script}:{name}", inputs=sample)
+        assert named(network, "conv")[0].macs == 6 * 8 * 27 * 16 * 24, "one sample is six images"
     assert run(asked) == 2
     assert "forward(images, intrinsics, scale) also needs intrinsics; give a" in (
         capsys.readouterr().err

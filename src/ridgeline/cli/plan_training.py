@@ -120,6 +120,7 @@ def plan_training(
     json: Json = False,
 ) -> None:
     """The best way to train a model out of every valid one, and why the others lose."""
+    from ridgeline.measure.network.source import is_module
     from ridgeline.plan.vision.question import check_known
     from ridgeline.records.layout import TRAINED, UNTRAINED
 
@@ -129,6 +130,8 @@ def plan_training(
             f"--write: a recipe trains in {', '.join(TRAINED)}; leave --precision {unwritten} out"
         )
     places = [fabric.cluster(text) for text in cluster.split(",")]
+    if is_module(model):
+        needed("--images", images)  # before it is built and counted, which takes seconds
     seen = network_seen(model, image, inputs)
     if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")

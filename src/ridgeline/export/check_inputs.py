@@ -1,9 +1,9 @@
 """Real inputs that a converted model is compared on, at two batches and two image sizes.
 
 Images are read as `compress` and `train` read them. An .npz or .safetensors file with other names
-holds the inputs of a model by argument: each array goes to the argument of its name, or the only
-one to the only argument; its first dimension is the batch. Where the first is of images
-[n, channels, height, width], all that are get a second size too.
+holds the inputs of a model by argument: each array goes to the argument of its name, the only one
+to the only argument, or several in one dict to the only one; their first dimension is the batch.
+Where the first is of images [n, channels, height, width], all that are get a second size too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess
 from ridgeline.image_files.read_ahead import read_ahead
 from ridgeline.image_files.source import ImageSource, open_images
+from ridgeline.measure.network.example import takes_one_dict
 
 JUDGED = 128
 """Inputs that are compared at the first size, at most."""
@@ -34,6 +35,7 @@ CALIBRATED = 128
 BATCHES = (1, 8)
 SIZE_STEP = 32
 """The second size is larger by this: a whole number of patches and of strides of most networks."""
+_IN_DICT = "."
 _SMOOTH = 0.2
 """Neighbouring pixels of photographs, drawings and text agree more than this; noise does not."""
 
@@ -47,7 +49,8 @@ class CheckCase:
     batch: int
     size: tuple[int, ...]
     calls: list[dict[str, Tensor]]
-    """Arguments of each call by name; `` names the only positional one."""
+    """Arguments of each call by name; `` names the only positional one, and `.name` what stands
+    under that name in the dict that is the only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,13 @@ def arguments(call: dict[str, Tensor]) -> tuple[Args, dict[str, Tensor]]:
 
     >>> arguments({"": torch.ones(1)})[0][0].shape, arguments({"x": torch.ones(1)})[1].keys()
     (torch.Size([1]), dict_keys(['x']))
+    >>> arguments({".x": torch.ones(1), ".y": torch.ones(1)})[0][0].keys()
+    dict_keys(['x', 'y'])
     """
     if set(call) == {""}:
         return (call[""],), {}
+    if all(name.startswith(_IN_DICT) for name in call):
+        return ({name.removeprefix(_IN_DICT): one for name, one in call.items()},), {}
     return (), call
 
 
@@ -304,6 +311,8 @@ def _by_argument(check: Path, arrays: dict[str, Tensor], module: nn.Module) -> d
     parameters = inspect.signature(module.forward).parameters
     if len(arrays) == 1 and not arrays.keys() & parameters.keys():
         return {"": next(iter(arrays.values()))}
+    if takes_one_dict(module, arrays):
+        return {f"{_IN_DICT}{name}": one for name, one in arrays.items()}
     unknown = sorted(arrays.keys() - parameters.keys())
     if unknown or not arrays:
         raise InputError(

@@ -28,6 +28,7 @@ from ridgeline.compress.images.saved import load
 from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess, read_preprocess
 from ridgeline.measure.network.directory import Logits, class_of, load_directory, read_config
+from ridgeline.measure.network.example import takes_one_dict
 from ridgeline.measure.network.libraries import find_library_model
 from ridgeline.measure.network.program import load_program
 from ridgeline.measure.network.scripted import model_of, run_script, split_script
@@ -63,7 +64,7 @@ class VisionModel:
 
 
 def name_arguments(model: VisionModel, images: Images) -> None:
-    """Let inputs with names go to the arguments of these names.
+    """Let inputs with names go to the arguments of these names, or into the one dict of forward.
 
     Raises:
         InputError: Forward has other arguments.
@@ -76,7 +77,8 @@ def name_arguments(model: VisionModel, images: Images) -> None:
     known = inspect.signature(model.module.model.forward).parameters
     gathers = any(one.kind is one.VAR_KEYWORD for one in known.values())
     unknown = [one for one in names if one not in known and not gathers]
-    if not unknown:
+    model.module.in_one_dict = takes_one_dict(model.module.model, names)
+    if not unknown or model.module.in_one_dict:
         model.module.arguments = tuple(names)
     elif len(names) > 1:
         raise InputError(

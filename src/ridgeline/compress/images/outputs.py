@@ -40,6 +40,8 @@ class FlatOutputs(nn.Module):
         self.model = model
         self.arguments: tuple[str, ...] = ()
         """The names of the arguments in the order of the inputs; empty: by position."""
+        self.in_one_dict = False
+        """Whether the model takes them as one dict by these names."""
         self.structure: Structure | None = None
         """What lay around the tensors; None for logits."""
         self.reads = ConstantReads()
@@ -47,8 +49,11 @@ class FlatOutputs(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The tensors of what the model returns, in order."""
         with self.reads.kept(self.model):
-            if self.arguments:
-                output = self.model(**dict(zip(self.arguments, inputs, strict=True)))
+            named = dict(zip(self.arguments, inputs, strict=True)) if self.arguments else {}
+            if self.in_one_dict:
+                output = self.model(named)
+            elif named:
+                output = self.model(**named)
             else:
                 output = self.model(*inputs)
         logits = getattr(output, "logits", output)

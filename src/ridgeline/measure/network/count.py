@@ -78,7 +78,7 @@ def record_operators(
         recorder,
     ):
         try:
-            module(*example.positional, **example.named)
+            example.given_to(module)
         except Exception as error:  # whatever a user's module raises
             waiting = _unvisited(module, recorder.visited)
             if recorder.stopped_at and not waiting:

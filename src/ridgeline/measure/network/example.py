@@ -7,8 +7,8 @@ image says what such a forward does, and a file of its inputs does.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,8 @@ class ExampleInputs:
 
     positional: tuple[Tensor, ...] = ()
     named: Mapping[str, Tensor] = field(default_factory=dict)
+    in_one_dict: bool = False
+    """Whether forward takes `named` as one dict, as its only argument."""
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -35,6 +37,13 @@ class ExampleInputs:
         """Height and width of the largest."""
         shape = max(self.tensors, key=torch.numel).shape
         return (int(shape[-2]), int(shape[-1])) if len(shape) > 2 else (1, int(shape[-1]))
+
+    def given_to(self, module: nn.Module) -> None:
+        """Call the module with it."""
+        if self.in_one_dict:
+            module(dict(self.named))
+        else:
+            module(*self.positional, **self.named)
 
     def said(self) -> str:
         """What it is, for messages."""
@@ -51,7 +60,8 @@ class ExampleInputs:
             wide = one.is_floating_point()
             return one.to(device=first.device, dtype=first.dtype if wide else one.dtype)
 
-        return ExampleInputs(
+        return replace(
+            self,
             positional=tuple(map(moved, self.positional)),
             named={name: moved(one) for name, one in self.named.items()},
         )
@@ -79,6 +89,24 @@ def read_example(path: Path) -> ExampleInputs:
     return ExampleInputs(positional=tensors)
 
 
+def takes_one_dict(module: nn.Module, names: Collection[str]) -> bool:
+    """Whether forward can only mean arrays of these names as one dict: `forward(self, batch)`.
+
+    >>> class Rig(nn.Module):
+    ...     def forward(self, batch): return batch["image"]
+    >>> takes_one_dict(Rig(), ["image", "poses"]), takes_one_dict(Rig(), ["batch"])
+    (True, False)
+    """
+    parameters = inspect.signature(module.forward).parameters
+    needed = [one for one in parameters.values() if one.default is inspect.Parameter.empty]
+    return (
+        len(names) > 1
+        and len(needed) == 1
+        and needed[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        and not parameters.keys() & set(names)
+    )
+
+
 def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInputs:
     """The example by the names that forward has.
 
@@ -89,6 +117,8 @@ def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInput
     given = dict(example.named)
     if len(given) == 1 and not given.keys() & parameters.keys():
         example, given = ExampleInputs(positional=tuple(given.values())), {}
+    if takes_one_dict(module, given):
+        return replace(example, in_one_dict=True)
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return example
     unknown = sorted(given.keys() - parameters.keys())

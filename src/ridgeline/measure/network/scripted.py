@@ -20,6 +20,7 @@ from torch import nn
 
 from ridgeline.errors import InputError, RidgelineError, ScriptError, in_words
 from ridgeline.from_source import import_file
+from ridgeline.models.quiet import quiet_libraries
 from ridgeline.records.overwriting import note_input
 from ridgeline.runtimes.capture.torchvision_schemas import let_torchvision_import
 
@@ -58,8 +59,9 @@ def run_script(path: Path, option: str = "") -> ModuleType:
     if str(whole.parent) not in sys.path:
         sys.path.insert(0, str(whole.parent))
     try:
-        let_torchvision_import()
-        return import_file(name, whole)
+        with quiet_libraries():
+            let_torchvision_import()
+            return import_file(name, whole)
     except BaseException as error:
         _refuse(error, what, whole)
 
@@ -86,7 +88,8 @@ def model_of(
     made = getattr(script, name)
     if not isinstance(made, nn.Module) and callable(made):
         try:
-            made = make(made)
+            with quiet_libraries():
+                made = make(made)
         except BaseException as error:  # `_refuse` raises again
             _refuse(error, what, path)
     if not isinstance(made, nn.Module):
