@@ -280,6 +280,17 @@ def test_a_folder_s_configuration_is_built_and_counted(tmp_path: Path) -> None:
         assert network.parameters == sum(one.numel() for one in module.parameters())
 
 
+def test_a_folder_of_a_network_for_clips_is_counted_with_as_many_frames(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.TimesformerConfig(
+        num_frames=4, image_size=32, patch_size=16, hidden_size=32, num_hidden_layers=1,
+        num_attention_heads=2, intermediate_size=64,
+        architectures=["TimesformerForVideoClassification"],
+    ).save_pretrained(tmp_path)  # fmt: skip
+    conv = named(read_network(str(tmp_path)), "conv")[0]
+    assert conv.macs * conv.count == 4 * 4 * 32 * 3 * 16 * 16
+
+
 @pytest.mark.parametrize(
     ("config", "of_images"),
     [

@@ -37,6 +37,8 @@ class BuiltModule:
     name: str
     image_size: tuple[int, int] = USUAL_SIZE
     channels: int = 3
+    frames: int | None = None
+    """Images of one clip, [frames, channels, height, width]; None where it takes single images."""
 
 
 def build_module(
@@ -135,6 +137,7 @@ def _from_folder(folder: Path, device: str) -> BuiltModule:
         name=folder.resolve().name,
         image_size=(int(height), int(width)),
         channels=getattr(config, "num_channels", 3),
+        frames=getattr(config, "num_frames", None),
     )
 
 

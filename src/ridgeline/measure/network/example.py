@@ -67,9 +67,12 @@ class ExampleInputs:
         )
 
 
-def image_example(image_size: tuple[int, int], channels: int = 3) -> ExampleInputs:
-    """An image of zeros."""
-    return ExampleInputs(positional=(torch.zeros(1, channels, *image_size),))
+def image_example(
+    image_size: tuple[int, int], channels: int = 3, frames: int | None = None
+) -> ExampleInputs:
+    """An image of zeros, or a clip of some frames."""
+    clip = () if frames is None else (frames,)
+    return ExampleInputs(positional=(torch.zeros(1, *clip, channels, *image_size),))
 
 
 def read_example(path: Path) -> ExampleInputs:

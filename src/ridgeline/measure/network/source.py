@@ -76,12 +76,16 @@ def _counted(
     """The network as it is counted where its parameters shall lie."""
     from ridgeline.measure.network.build import build_module
     from ridgeline.measure.network.count import count_module
+    from ridgeline.measure.network.example import image_example
 
     built = build_module(source, image_size, device=device)
     size = image_size or (built.image_size if example is None else example.image_size)
 
     def count(channels: int) -> VisionNetwork:
-        return count_module(built.module, size, name=built.name, channels=channels, inputs=example)
+        given = example
+        if given is None and built.frames is not None:
+            given = image_example(size, channels, built.frames)
+        return count_module(built.module, size, name=built.name, channels=channels, inputs=given)
 
     try:
         return count(built.channels)
