@@ -19,6 +19,8 @@ from tests.export.warm import WarmWorker
 
 from ridgeline.cli.main import run
 from ridgeline.export import orders, process
+from ridgeline.export.check_inputs import CheckCase
+from ridgeline.export.dead_answers import dead_answers
 from ridgeline.records.work_folder import held
 
 SCRIPT = Path(digits.__file__)
@@ -351,6 +353,51 @@ def test_pairs_of_images_are_compared_at_two_sizes(
     sizes = [(one["batch"], one["size"], one["fixed"]) for one in seen]
     small, large = [3, 32, 48], [3, 64, 80]
     assert sizes == [(1, small, ""), (8, small, ""), (1, large, ""), (8, large, "")]
+
+
+PROMPTED = """
+import torch
+
+class Prompted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(2, 4)
+    def forward(self, points, labels):
+        return self.first(points) * labels[..., None]
+
+class Dead(Prompted):
+    def forward(self, points, labels):
+        return super().forward(points, labels) * 0
+"""
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["Prompted", "Dead"])
+def test_labels_that_forward_needs_are_inputs_and_answers_that_prove_nothing_are_told(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, points = tmp_path / "prompted.py", tmp_path / "points.npz"
+    script.write_text(PROMPTED)
+    random = np.random.default_rng(0)
+    points_labels = {"points": random.normal(size=(8, 3, 2)), "labels": np.ones((8, 3))}
+    np.savez(points, **{name: one.astype(np.float32) for name, one in points_labels.items()})
+    words = ["--to", "torch-export", "--no-speed", "--json", "--check", str(points)]
+    code = run(["export", f"{script}:{model}", *words, "--out", str(tmp_path / "out")])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    said = " ".join(json.loads(printed.out)["notes"])
+    assert ("the same to every input, zero everywhere" in said) is (model == "Dead")
+
+
+def test_answers_that_are_not_numbers_are_told() -> None:
+    calls = [{"": torch.zeros(1)}, {"": torch.ones(1)}]
+    case = CheckCase(batch=1, size=(1,), calls=calls)
+    (note,) = dead_answers(case, [torch.tensor([0.0]), torch.tensor([float("nan")])])
+    assert "NaN or infinity in 1 of 2 outputs" in note
+    assert dead_answers(case, [torch.zeros(1), torch.ones(1)]) == []
+    one = CheckCase(batch=1, size=(1,), calls=[calls[0]] * 2)
+    assert dead_answers(one, [torch.ones(1)] * 2) == [], "the inputs are the same"
 
 
 WAVES = """

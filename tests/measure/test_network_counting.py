@@ -446,6 +446,11 @@ class Rig(nn.Module):
 class OfOneDict(Rig):
     def forward(self, batch):
         return super().forward(batch["images"], batch["intrinsics"])
+
+class OfPoints(Rig):
+    # Segment Anything calls what its points are labels
+    def forward(self, images, intrinsics, labels):
+        return super().forward(images, intrinsics) * labels.mean()
 """
 
 
@@ -482,6 +487,10 @@ def test_a_rig_of_cameras_is_forecast_from_a_sample_of_each_argument(
     for name in ("Rig", "OfOneDict"):
         network = read_network(f"{script}:{name}", inputs=sample)
         assert named(network, "conv")[0].macs == 6 * 8 * 27 * 16 * 24, "one sample is six images"
+    labels = {**np.load(sample), "labels": np.ones((2, 4), np.float32)}
+    np.savez(sample, **labels)
+    for name in ("Rig", "OfPoints"):
+        assert read_network(f"{script}:{name}", inputs=sample).macs >= network.macs
     assert run(asked) == 2
     assert "forward(images, intrinsics, scale) also needs intrinsics; give a" in (
         capsys.readouterr().err

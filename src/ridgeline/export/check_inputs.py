@@ -24,7 +24,7 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess
 from ridgeline.image_files.read_ahead import read_ahead
 from ridgeline.image_files.source import ImageSource, open_images
-from ridgeline.measure.network.example import takes_one_dict
+from ridgeline.measure.network.example import needed_arguments, takes_one_dict
 
 JUDGED = 128
 """Inputs that are compared at the first size, at most."""
@@ -250,7 +250,7 @@ def _other_arrays(path: Path) -> dict[str, Tensor] | None:
 def _from_arrays(
     check: Path, arrays: dict[str, Tensor], module: nn.Module, *, calibrate: bool
 ) -> CheckInputs:
-    labels = arrays.pop("labels", None)
+    labels = None if "labels" in needed_arguments(module) else arrays.pop("labels", None)
     named = _by_argument(check, arrays, module)
     counts = {len(one) for one in arrays.values()}
     if len(counts) != 1 or 0 in counts:

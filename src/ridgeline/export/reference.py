@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ridgeline.errors import InputError, in_words
 from ridgeline.export import orders
 from ridgeline.export.check_inputs import CheckCase, arguments, read_check_inputs
+from ridgeline.export.dead_answers import dead_answers
 from ridgeline.export.model_source import load_model
 from ridgeline.measure.higher_order import is_higher_order, run_inside
 from ridgeline.records.runtime_export import Likeness
@@ -95,7 +96,7 @@ def make_reference(order: orders.ModelOrder) -> orders.ReferenceAnswer:
     digest, operators = made_of
     return orders.ReferenceAnswer(
         inputs=max(one.inputs for one in likeness),
-        notes=[*model.notes, *inputs.notes, *notes],
+        notes=[*model.notes, *inputs.notes, *notes, *dead_answers(kept[0], outputs[0])],
         digest=digest,
         operators=operators,
         top1=None if chosen is None else reference.top1([chosen]),

@@ -78,12 +78,13 @@ def holds_inputs(path: Path) -> bool:
     return bool(names) and not names & set(_IMAGES)
 
 
-def open_inputs(where: str, path: Path) -> StoredInputs:
+def open_inputs(where: str, path: Path, *, judged: bool = True) -> StoredInputs:
     """Samples of a file of tensors.
 
     Args:
         where: The option and the path, for messages.
         path: The file.
+        judged: Whether `labels` are the classes of the samples, and no input.
 
     Raises:
         InputError: It cannot be read, or its tensors have no dimension of samples in common.
@@ -95,7 +96,7 @@ def open_inputs(where: str, path: Path) -> StoredInputs:
         raise
     except Exception as error:  # the readers of torch, numpy and safetensors raise what they like
         raise InputError(f"{where}: cannot be read as tensors ({in_words(error)})") from None
-    labels = found.pop("labels", None) if isinstance(found, dict) else None
+    labels = found.pop("labels", None) if judged and isinstance(found, dict) else None
     columns = tuple(found.values()) if isinstance(found, dict) else tuple(found)
     arguments = tuple(found) if isinstance(found, dict) else ()
     counts = {len(one) if one.ndim else 0 for one in columns}

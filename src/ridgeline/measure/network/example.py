@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError, NotCounted
 from ridgeline.image_files.tensors import open_inputs
 
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleInputs:
@@ -83,7 +85,7 @@ def read_example(path: Path) -> ExampleInputs:
     """
     if not path.is_file():
         raise InputError(f"--inputs {path}: no such file; check the path")
-    stored = open_inputs(f"--inputs {path}", path)
+    stored = open_inputs(f"--inputs {path}", path, judged=False)
     sample = stored.read(0)
     columns = sample if isinstance(sample, tuple) else (sample,)
     tensors = tuple(torch.from_numpy(one)[None] for one in columns)
@@ -101,13 +103,18 @@ def takes_one_dict(module: nn.Module, names: Collection[str]) -> bool:
     (True, False)
     """
     parameters = inspect.signature(module.forward).parameters
-    needed = [one for one in parameters.values() if one.default is inspect.Parameter.empty]
-    return (
-        len(names) > 1
-        and len(needed) == 1
-        and needed[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-        and not parameters.keys() & set(names)
-    )
+    alone = len(needed_arguments(module)) == 1
+    gathers = any(one.kind in _REST for one in parameters.values())
+    return len(names) > 1 and alone and not gathers and not parameters.keys() & set(names)
+
+
+def needed_arguments(module: nn.Module) -> list[str]:
+    """The arguments that forward has no default for."""
+    return [
+        one.name
+        for one in inspect.signature(module.forward).parameters.values()
+        if one.default is inspect.Parameter.empty and one.kind not in _REST
+    ]
 
 
 def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInputs:
@@ -118,6 +125,9 @@ def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInput
     """
     parameters = inspect.signature(module.forward).parameters
     given = dict(example.named)
+    if "labels" in given and "labels" not in needed_arguments(module):  # the samples' classes
+        del given["labels"]
+        example = replace(example, named=dict(given))
     if len(given) == 1 and not given.keys() & parameters.keys():
         example, given = ExampleInputs(positional=tuple(given.values())), {}
     if takes_one_dict(module, given):
@@ -125,13 +135,9 @@ def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInput
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return example
     unknown = sorted(given.keys() - parameters.keys())
-    needed = [
-        one.name
-        for one in parameters.values()
-        if one.default is inspect.Parameter.empty
-        and one.kind is not inspect.Parameter.VAR_POSITIONAL
+    lacking = [
+        one for one in needed_arguments(module)[len(example.positional) :] if one not in given
     ]
-    lacking = [one for one in needed[len(example.positional) :] if one not in given]
     if unknown or lacking:
         wrong = f"has no argument {', '.join(unknown)}" if unknown else ""
         wrong = wrong or f"also needs {', '.join(lacking)}"
