@@ -291,10 +291,25 @@ def test_a_folder_of_a_network_for_clips_is_counted_with_as_many_frames(tmp_path
     assert conv.macs * conv.count == 4 * 4 * 32 * 3 * 16 * 16
 
 
+def test_a_folder_s_images_are_as_large_as_its_backbone_s(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    backbone = transformers.Dinov2Config(
+        image_size=56, patch_size=14, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        out_features=["stage1"], reshape_hidden_states=False,
+    )  # fmt: skip
+    transformers.DepthAnythingConfig(
+        backbone_config=backbone, reassemble_hidden_size=32, reassemble_factors=[1],
+        neck_hidden_sizes=[16], fusion_hidden_size=8, head_hidden_size=8,
+        architectures=["DepthAnythingForDepthEstimation"],
+    ).save_pretrained(tmp_path)  # fmt: skip
+    assert read_network(str(tmp_path)).image_size == (56, 56)
+
+
 @pytest.mark.parametrize(
     ("config", "of_images"),
     [
         ({"architectures": ["VideoMAEForVideoClassification"]}, True),
+        ({"architectures": ["PerceiverForImageClassificationLearned"], "vocab_size": 262}, True),
         ({"architectures": ["Dinov2Model"], "image_size": 518, "num_channels": 3}, True),
         ({"architectures": ["SamModel"], "vision_config": {}}, True),
         ({"architectures": ["LlavaModel"], "vision_config": {}, "text_config": {}}, False),

@@ -392,6 +392,20 @@ def test_an_operator_that_a_runtime_lacks_is_written_in_others(name: str, tmp_pa
     torch.testing.assert_close(runtime(name).load(made, threads=1)(shown), model(shown))
 
 
+class MasksItself(torch.nn.Module):
+    """Attention that leaves each anchor out for itself, as LaneATT's does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        anchors = x.flatten(1).shape[1]
+        return x.flatten(1) @ (1 - torch.eye(anchors))
+
+
+def test_an_identity_matrix_of_more_than_256_rows_is_taken_by_openvino(tmp_path: Path) -> None:
+    model, shown = MasksItself().eval(), images(2, 16)
+    made = convert(runtime("openvino"), model, (shown,), {}, tmp_path / "made")
+    torch.testing.assert_close(runtime("openvino").load(made, threads=1)(shown), model(shown))
+
+
 class PoolsToOnePixel(torch.nn.Module):
     """A pyramid whose coarsest level is one pixel at the example's size, as DDRNet's is."""
 

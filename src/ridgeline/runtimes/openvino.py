@@ -61,12 +61,14 @@ def _converted(captured: Captured, folder: Path) -> Any:
 
     from ridgeline.runtimes.capture.blame import blame_operator, keep_log, operator_name
     from ridgeline.runtimes.capture.inverses import without_small_inverses
+    from ridgeline.runtimes.capture.wide_integers import widen_counts
 
     program = without_small_inverses(captured.program)
     try:
         return openvino.convert_model(program)
     except OpConversionFailure:
         written_out = program.run_decompositions()
+        widen_counts(written_out)
     try:  # what it lacks PyTorch may write in other operators
         return openvino.convert_model(written_out)
     except OpConversionFailure as error:

@@ -25,6 +25,7 @@ from ridgeline.measure.network.directory import class_of, read_config
 from ridgeline.measure.network.libraries import LibraryModel, find_library_model
 from ridgeline.measure.network.scripted import model_of, run_script, split_script
 from ridgeline.measure.network.without_cuda import cuda_means
+from ridgeline.models.vision.folder import CLASSIFIER
 
 USUAL_SIZE = (224, 224)
 
@@ -130,15 +131,26 @@ def _from_folder(folder: Path, device: str) -> BuiltModule:
     config = read_config(folder, "", "train")
     kind = class_of(config)
     module = _built(lambda: getattr(kind, "from_config", kind)(config), folder, device)
-    size = getattr(config, "image_size", None) or USUAL_SIZE
-    height, width = size if isinstance(size, list | tuple) else (size, size)
+    height, width = _image_size(config)
     return BuiltModule(
         module=module,
         name=folder.resolve().name,
-        image_size=(int(height), int(width)),
+        image_size=(height, width),
         channels=getattr(config, "num_channels", 3),
-        frames=getattr(config, "num_frames", None),
+        frames=None if CLASSIFIER in kind.__name__ else getattr(config, "num_frames", None),
     )
+
+
+def _image_size(config: Any) -> tuple[int, int]:
+    """Height and width that a configuration says, or the one of its backbone."""
+    inner = (getattr(config, one, None) for one in ("backbone_config", "vision_config"))
+    for one in (config, *inner):
+        size = getattr(one, "image_size", None)
+        if isinstance(size, int):
+            return size, size
+        if isinstance(size, list | tuple):
+            return int(size[0]), int(size[-1])
+    return USUAL_SIZE
 
 
 def _from_script(path: Path, thing: str, device: str) -> BuiltModule:

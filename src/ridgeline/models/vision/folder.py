@@ -10,7 +10,7 @@ from ridgeline.records.input_file import read_json
 
 CLASSIFIER = "ForImageClassification"
 _TASKS = (
-    CLASSIFIER, f"{CLASSIFIER}WithTeacher", "ForVideoClassification", "ForObjectDetection",
+    CLASSIFIER, "ForVideoClassification", "ForObjectDetection",
     "ForSegmentation", "ForSemanticSegmentation", "ForInstanceSegmentation",
     "ForUniversalSegmentation", "ForDepthEstimation", "ForPoseEstimation", "ForKeypointDetection",
     "ForKeypointMatching", "ForImageSuperResolution", "ForImageMatting", "ForMaskedImageModeling",
@@ -35,7 +35,7 @@ def is_image_folder(folder: Path) -> bool:
     config = _config(folder)
     if config is None:
         return False  # whoever needs it as the model's says what is wrong with it
-    if any(one.endswith(_TASKS) for one in _classes(config)):
+    if any(task in one for one in _classes(config) for task in _TASKS):
         return True
     return any(one in config for one in _OF_IMAGES) and not any(one in config for one in _OF_TOKENS)
 

@@ -4,6 +4,7 @@
     program.py     a module as an exported program with free batch or size, or one line why not
     fixed_sizes.py a size that was to be free and that forward took for a number
     whole_lists.py a stride that is given once for both dimensions, written out
+    wide_integers.py  counts in unsigned integers that runtimes lack, as int64
     half.py        a module in float16 that is called with float32
     onnx_file.py   an exported program as an ONNX file
     constants.py   numbers that forward reads out of parameters and buffers
