@@ -98,7 +98,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         TABLE,
     ),
     ("plan training", "inputs"): (
-        f"plan training --model net.py:Net {TRAINING} --inputs PATH",
+        f"plan training --model net.py:Net {TRAINING} --images 1M --inputs PATH",
         TABLE,
     ),
     ("roofline", "inputs"): ("roofline net.py:Net --device h100 --inputs PATH", TABLE),
