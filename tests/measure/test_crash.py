@@ -56,6 +56,38 @@ def test_a_scripts_own_crash_shows_its_traceback_without_our_frames(
     assert "running it without ridgeline" in told
 
 
+DEEP = """
+class DynamoError(Exception):
+    pass
+
+
+def left(depth):
+    return right(depth - 1)
+
+
+def right(depth):
+    if not depth:
+        raise DynamoError("no graph: the error itself\\n\\nSet VERBOSE=1 for the stack trace")
+    return left(depth - 1)
+
+
+def loss_of(step):
+    return left(201)
+
+"""
+
+
+def test_of_a_crash_in_deep_frames_the_error_is_told_and_not_what_is_advised_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(LOOP.replace("\nfor step", DEEP + "\nfor step"))
+    assert run(["doctor", "--", "train.py"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "DynamoError: no graph: the error itself" in last
+    assert "VERBOSE" not in last
+
+
 def test_a_script_that_is_no_python_is_shown_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,8 @@ ENTRY = "ridgeline.measure.child.attach:attach"
 _LONGEST_FOLDER = 70
 _LEAVE_SECONDS = 20.0
 _POLL_SECONDS = 0.25
+_TAIL_BYTES = 64_000
+"""Kept of what a script printed: a traceback through a compiler has a hundred frames."""
 _OUTSIDE_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """These come from outside: a user, a scheduler, the kernel that ran out of memory."""
 
@@ -163,8 +165,9 @@ class Conductor:
         """The end of what the script printed."""
         if not self._log_path.exists():
             return self._last_output
-        text = self._log_path.read_bytes()[-8000:].decode(errors="replace")
-        return text.strip()
+        with self._log_path.open("rb") as log:
+            log.seek(max(0, self._log_path.stat().st_size - _TAIL_BYTES))
+            return log.read().decode(errors="replace").strip()
 
     @property
     def first_step(self) -> list[Report]:
