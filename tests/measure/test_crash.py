@@ -219,6 +219,16 @@ def test_a_chain_of_errors_is_kept_and_our_frames_are_not() -> None:
     assert crash.traceback.count('File "/home/me/train.py"') == 3
 
 
+def test_the_place_of_a_crash_is_the_innermost_line_of_the_users_own() -> None:
+    library = "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py"
+    frames = [("train.py", 9), (library, 1775), (str(Path.cwd() / "net" / "vae.py"), 33),
+              (library, 12), ("<eval_with_key>.1", 4)]  # fmt: skip
+    lines = [f'  File "{file}", line {line}, in forward\n    ...' for file, line in frames]
+    told = "\n".join(["Traceback (most recent call last):", *lines, "RuntimeError: view size"])
+    assert crash_of(1, told).place == "net/vae.py:33"
+    assert crash_of(1, "killed").place == ""
+
+
 def test_crashes_are_alike_when_only_numbers_differ() -> None:
     one, two, other = (
         crash_of(1, f'Traceback (most recent call last):\n  File "a", line 1\n{error}')

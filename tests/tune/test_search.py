@@ -229,6 +229,54 @@ def test_a_stack_that_fails_is_tried_without_the_member_that_its_error_speaks_of
     assert error in rows["channels-last"]
 
 
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [((0.24, 1.0, 6.1), True), ((0.97, 0.98, 1.01), False)],
+    ids=["rounds that tell nothing", "rounds that exclude the gain"],
+)
+def test_what_was_proved_is_left_out_again_where_its_gain_is_excluded(
+    again: tuple[float, float, float],
+    kept: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    ratios: Ratios = {
+        frozenset({FUSED}): (1.015, 1.03, 1.05),
+        frozenset({FASTER}): (1.7, 1.8, 1.9),
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    try_all(one, FUSED, FASTER)
+    ratios[frozenset({FUSED})] = again
+    one.leave_out_what_came_early()
+    assert [row.stage for row in one.rows] == ["add", "add", "leave-one-out"]
+    assert (FUSED in [m.technique for m in one.stack]) is kept
+
+
+def test_a_whole_without_time_to_be_measured_is_the_product_of_its_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ratios: Ratios = {
+        frozenset({FASTER}): (1.4, 1.5, 1.6),
+        frozenset({FUSED}): (1.1, 1.2, 1.3),
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    try_all(one, FASTER, FUSED)
+
+    def cut_off(*_: object) -> ABRun:
+        raise VariantFailed("b", ScriptError("it did not answer"))
+
+    monkeypatch.setattr(questions, "run_ab", cut_off)
+    one.deadline = monotonic()
+    row = _whole(one)
+    assert row is not None
+    assert [m.technique for m in one.stack] == [FASTER, FUSED]
+    assert (row.kept, row.verified) == (True, True)
+    assert row.multiplier == pytest.approx(1.8)
+    assert (row.ci_low, row.ci_high) == pytest.approx((1.54, 2.08))
+    assert row.baseline_step_seconds / row.step_seconds == pytest.approx(1.8)
+    assert "the full stack as a whole was not measured" in one.notes[-1]
+
+
 def test_a_side_question_that_fails_costs_its_row_and_not_the_search(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

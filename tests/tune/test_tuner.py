@@ -28,6 +28,30 @@ PROGRAM = [sys.executable, "-m", "ridgeline.cli.main"]
 ONLY = ["--only", "loader-workers", "--budget", "120"]
 PRICED = ["--usd-per-hour", "36", "--steps-to-train", "1e6"]
 
+FLATTENS = """import torch
+from torch import nn
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1)
+        self.out = nn.Linear(16 * 16 * 16, 10)
+
+    def forward(self, x):
+        x = self.conv(x).relu()
+        return self.out(x.view(x.size(0), -1))
+
+
+model = Encoder()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(40_000):
+    loss = model(torch.randn(8, 3, 16, 16)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
 
 def tune(folder: Path, *options: str) -> list[str]:
     return [*PROGRAM, "tune", "--out", str(folder / "out"), *ONLY, *options, "--", "train.py"]
@@ -170,6 +194,18 @@ def test_a_first_step_that_is_no_usual_one_is_not_all_that_the_search_knows(
     ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
     assert ledger.baseline.step_seconds.p50 < 1
     assert ledger.rows[0].rounds > 0
+
+
+@pytest.mark.slow
+def test_a_row_that_failed_says_where_in_the_script_and_not_again_what_was_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: None
+) -> None:
+    (tmp_path / "train.py").write_text(FLATTENS)
+    monkeypatch.chdir(tmp_path)
+    only = ["--only", "channels-last", "--budget", "40s"]
+    assert run(["tune", "--out", "out", *only, "--", "train.py"]) == 0
+    row = read_record(tmp_path / "out" / "ledger.json", Ledger).rows[0]
+    assert row.reason.startswith("it fails at train.py:13: RuntimeError: view size is not comp")
 
 
 def started(folder: Path) -> subprocess.Popen[str]:

@@ -26,6 +26,7 @@ from ridgeline.measure.calls.loop import CallSample
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.live.crash import ScriptFailed
 from ridgeline.measure.statistics.cycles import StepCycle
 from ridgeline.measure.wire import (
     Applied,
@@ -396,3 +397,11 @@ class VariantFailed(Exception):
         super().__init__(str(error))
         self.side = side
         self.error = error
+
+    @property
+    def reason(self) -> str:
+        """How it failed, for a row that says already what was run."""
+        if not isinstance(self.error, ScriptFailed):
+            return str(self.error)
+        place = self.error.crash.place
+        return f"it fails{' at ' + place if place else ''}: {self.error.crash.what}"

@@ -187,7 +187,7 @@ class Questions:
                 result = run_ab(self.pool, a, b, self._plan(added, stage), begun)
                 break
             except VariantFailed as failure:
-                reason = str(failure.error)
+                reason = failure.reason
                 if self.is_out_of_time:
                     reason = OUT_OF_TIME
                 elif monotonic() >= self.pool.deadline:
@@ -199,7 +199,7 @@ class Questions:
                 return not_measured(asked, reason, self.baseline.step_seconds.p50)
         if result.had_no_effect:
             return not_measured(asked, result.refusal or NO_EFFECT, self.baseline.step_seconds.p50)
-        check = check_of(result) if check_of is not None else self._check(result, a, added)
+        check = check_of(result) if check_of is not None else self._check(result, a, added, stage)
         row = measured(asked, result, check, self.threshold)
         if key is not None:
             self.runs[key] = result
@@ -235,14 +235,18 @@ class Questions:
             return self.pool.room
         return max(1, min(self.pool.room, int(_COPIES_MUST_LEAVE * capacity / each)))
 
-    def _check(self, result: ABRun, a: Variant, added: list[Applied]) -> LossCheck:
-        """Did what was added to A keep its equivalence?"""
+    def _check(self, result: ABRun, a: Variant, added: list[Applied], stage: str) -> LossCheck:
+        """Did what was added to A keep its equivalence?
+
+        That of a whole is asked of undecided rounds, too: its rows may tell what it is worth.
+        """
+        looks_good = result.interval.high if stage == WHOLE_STAGE else result.interval.low
         return self.verifier.check(
             weakest_equivalence(added),
             result.a_losses,
             result.b_losses,
             stack=rounding_of(a.stack),
-            thorough=result.interval.low > 1.0,
+            thorough=looks_good > 1.0,
             updates=(result.a_updates, result.b_updates),
         )
 

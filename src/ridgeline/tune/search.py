@@ -18,7 +18,14 @@ from ridgeline.techniques import technique
 from ridgeline.tune.candidates import key_of, label_of, slot_of
 from ridgeline.tune.costs import Costs
 from ridgeline.tune.forecast import foretold
-from ridgeline.tune.questions import NO_EFFECT, Questions, rounding_of, weakest_equivalence
+from ridgeline.tune.questions import (
+    NO_EFFECT,
+    OTHERS_TURN,
+    OUT_OF_TIME,
+    Questions,
+    rounding_of,
+    weakest_equivalence,
+)
 from ridgeline.tune.row import Asked, is_unclear, not_measured
 
 COULD_BE_WORTHLESS = 1.1
@@ -256,17 +263,21 @@ class StackSearch(Questions):
 
         Each row was proved beside the one above it; all of them hold at once in the product of
         their ends. None where the direct measurement contradicts that, or the losses do not agree.
+        Where there was no time for it, the rows are all there is.
         """
         rows = self.rows_of_the_stack()
         low, high = math.prod(row.ci_low for row in rows), math.prod(row.ci_high for row in rows)
-        if not (
-            direct.verified and direct.rounds and direct.ci_low < high and direct.ci_high > low
-        ):
+        is_missing = not direct.rounds and direct.reason in (OUT_OF_TIME, OTHERS_TURN)
+        agrees = direct.rounds and direct.ci_low < high and direct.ci_high > low
+        if not (is_missing or (agrees and direct.verified)):
             return None
+        what = "measured" if is_missing else f"decided in the time left: {direct.reason}"
         self.notes.append(
-            f"the full stack as a whole was not decided in the time left: {direct.reason}; the "
-            "total is the product of its rows, each with an interval of 95 %"
+            f"the full stack as a whole was not {what}; the total is the product of its rows, "
+            "each with an interval of 95 %"
         )
+        if is_missing:
+            direct = self._as_last_proved(direct, rows[-1])
         level = math.sqrt(direct.baseline_step_seconds * direct.step_seconds)
         return replace(
             direct,
@@ -276,6 +287,20 @@ class StackSearch(Questions):
             baseline_step_seconds=level * self.cumulative**0.5,
             step_seconds=level / self.cumulative**0.5,
             kept=True,
+        )
+
+    def _as_last_proved(self, direct: LedgerRow, last: LedgerRow) -> LedgerRow:
+        """A whole stack's row without numbers of its own, with what its last row knows."""
+        step = self.baseline.step_seconds.p50
+        return replace(
+            direct,
+            peak_memory_bytes=last.peak_memory_bytes,
+            verified=last.verified,
+            verification=f"on top of the others: {last.verification}",
+            loss_check=last.loss_check,
+            rounds=last.rounds,
+            baseline_step_seconds=step,
+            step_seconds=step / self.cumulative,
         )
 
     def groups(self) -> list[LedgerRow]:
@@ -370,7 +395,9 @@ class StackSearch(Questions):
         self.on_progress(f"trying without {label_of(member.technique, member.options)}")
         without = [other for other in self.stack if other is not member]
         row = self.ask(without, self.stack, stage="leave-one-out")
-        if not row.kept and row.rounds:
+        proved = self._row_of(member)
+        # What was proved once is not taken back by rounds in which its gain may be as well.
+        if row.rounds and not row.kept and (proved is None or row.ci_high < proved.multiplier):
             self.stack[:] = without
         self.rows.append(row)
         self.on_progress(f"without {label_of(member.technique, member.options)}: {row.reason}")

@@ -20,7 +20,9 @@ tells of the one in its worker, which is part of an error's message."""
 _NO_MORE_INPUT = "EOFError: EOF when reading a line"
 """How Python's `input` fails."""
 _LINES_SHOWN = 40
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_INSTALLED = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<")
+"""Files of packages and of Python itself, and code that is in no file."""
 _COMPILES = re.compile(r"^(SyntaxError|IndentationError|TabError): ")
 """What Python says of a script that it cannot compile, below the place and without a traceback."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+|\d+")
@@ -44,6 +46,16 @@ class Crash:
         if self.exit_code < 0:
             return f"killed by {signal.Signals(-self.exit_code).name}"
         return self.last_line or f"exit code {self.exit_code}, and it printed nothing"
+
+    @property
+    def place(self) -> str:
+        """The innermost line of the user's own files, as file:line; empty where none is known."""
+        frames = [frame for line in self.traceback.splitlines() if (frame := _FRAME.match(line))]
+        own = [frame for frame in frames if not _INSTALLED.search(frame["file"])]
+        if not own:
+            return ""
+        here = os.getcwd() + os.sep
+        return f"{own[-1]['file'].removeprefix(here)}:{own[-1]['line']}"
 
     @property
     def asked_for_input(self) -> bool:
