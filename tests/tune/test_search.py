@@ -630,6 +630,34 @@ def test_what_could_not_be_decided_is_asked_about_for_longer_and_its_row_replace
     assert one.patience == 1.0
 
 
+def test_what_was_undecided_as_one_is_asked_about_for_longer_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    both = frozenset({FUSED, FROZEN})
+    ratios: Ratios = {both: UNCLEAR}
+    one = search(monkeypatch, tmp_path, ratios, [])
+    group = one.add(members(FUSED, FROZEN))
+    assert one.open_rows() == []
+    assert one.open_groups() == [group]
+    ratios[both] = (1.02, 1.08, 1.1)
+    one.decide(group)
+    assert one.stack == members(FUSED, FROZEN)
+    assert one.open_groups() == []
+
+
+def test_a_group_of_which_a_part_was_measured_since_is_not_asked_about_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ratios: Ratios = {
+        frozenset({FUSED, FROZEN}): UNCLEAR,
+        frozenset({FUSED}): (0.8, 0.85, 0.9),
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    one.add(members(FUSED, FROZEN))
+    one.add(members(FUSED))
+    assert one.open_groups() == []
+
+
 def test_a_row_that_was_asked_about_again_in_vain_stays_as_it_was(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

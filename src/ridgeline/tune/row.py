@@ -99,9 +99,9 @@ def not_measured(asked: Asked, reason: str, step_seconds: float) -> LedgerRow:
 
 
 def is_unclear(row: LedgerRow, threshold: float) -> bool:
-    """Was a technique measured by itself and found neither faster nor not?"""
-    alone = row.stage == "add" and not row.together
-    return alone and row.rounds > 0 and row.ci_low <= 1 + threshold < row.ci_high
+    """Was what it would add measured and found neither faster nor not?"""
+    asked = row.stage == "add" and row.rounds > 0
+    return asked and row.ci_low <= 1 + threshold < row.ci_high
 
 
 def did_harm(rows: Iterable[LedgerRow], name: str) -> bool:

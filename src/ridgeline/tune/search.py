@@ -344,16 +344,28 @@ class StackSearch(Questions):
         ]
 
     def open_rows(self) -> list[LedgerRow]:
-        """Rows that could not be decided, the best of each slot that is free."""
+        """Rows of one technique that could not be decided, the best of each slot that is free."""
         taken = {slot_of(member.technique) for member in self.stack}
         found: list[LedgerRow] = []
-        unclear = [row for row in self.rows if is_unclear(row, self.threshold)]
+        unclear = [row for row in self._unclear if not row.together]
         for row in sorted(unclear, key=lambda row: -row.multiplier):
             slot = slot_of(row.technique)
             if slot not in taken:
                 taken.add(slot)
                 found.append(row)
         return found
+
+    def open_groups(self) -> list[LedgerRow]:
+        """Rows of several that could not be decided, and of which no part was measured since."""
+        apart = {
+            name for row in self.rows if row.rounds and not row.together for name in row.members
+        }
+        taken = apart | {member.technique for member in self.stack}
+        return [row for row in self._unclear if row.together and taken.isdisjoint(row.members)]
+
+    @property
+    def _unclear(self) -> list[LedgerRow]:
+        return [row for row in self.rows if is_unclear(row, self.threshold)]
 
     def can_decide(self, row: LedgerRow) -> bool:
         """Is there time for more rounds of a row that could not be decided?"""

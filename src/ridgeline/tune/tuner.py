@@ -322,7 +322,7 @@ def _add_together(search: StackSearch, together: list[Applied]) -> None:
 
 def _decide_what_is_open(search: StackSearch) -> None:
     """Longer for what looks like a gain and could not be told from none, while time is left."""
-    for row in search.open_rows():
+    for row in (*search.open_rows(), *search.open_groups()):
         least = max(1 + search.threshold, LEAST_WORTH_OF_A_ROW)
         if row.multiplier > least and row.rounds < MOST_ROUNDS and search.can_decide(row):
             search.decide(row)
