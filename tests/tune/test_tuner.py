@@ -35,8 +35,8 @@ from torch import nn
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv = nn.Conv2d(3, 16, 3, padding=1)
-        self.out = nn.Linear(16 * 16 * 16, 10)
+        self.conv = nn.Sequential(nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3))
+        self.out = nn.Linear(32 * 28 * 28, 10)
 
     def forward(self, x):
         x = self.conv(x).relu()
@@ -46,7 +46,7 @@ class Encoder(nn.Module):
 model = Encoder()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(40_000):
-    loss = model(torch.randn(8, 3, 16, 16)).pow(2).mean()
+    loss = model(torch.randn(8, 3, 32, 32)).pow(2).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
