@@ -399,17 +399,16 @@ class StackSearch(Questions):
                 continue
             if self.is_out_of_time or not self.can_afford([]):
                 return
-            member = next(m for m in self.stack if m.technique == row.technique)
-            self._leave_out(member)
+            self._leave_out(row)
 
-    def _leave_out(self, member: Applied) -> None:
-        """Is the stack still faster with this member than without it?"""
+    def _leave_out(self, proved: LedgerRow) -> None:
+        """Is the stack still faster with the member of this row than without it?"""
+        member = next(m for m in self.stack if m.technique == proved.technique)
         self.on_progress(f"trying without {label_of(member.technique, member.options)}")
         without = [other for other in self.stack if other is not member]
         row = self.ask(without, self.stack, stage="leave-one-out")
-        proved = self._row_of(member)
         # What was proved once is not taken back by rounds in which its gain may be as well.
-        if row.rounds and not row.kept and (proved is None or row.ci_high < proved.multiplier):
+        if row.rounds and not row.kept and row.ci_high < proved.multiplier:
             self.stack[:] = without
         self.rows.append(row)
         self.on_progress(f"without {label_of(member.technique, member.options)}: {row.reason}")

@@ -11,7 +11,8 @@
 5. Members with a small gain are left out once more: a technique added later may have made them
    worthless.
 6. The script as it stood against the full stack, directly: that is the cumulative figure, known
-   already where the stack is one that was tried as a whole.
+   already where the stack is one that was tried as a whole. Where no time is left for it, the
+   figure is the product of the rows, and says so.
 7. On request, the same stack as a diff of the script, itself run, verified and measured.
 
 The budget is the wall time of all of it. When it ends, what is proven so far is written.

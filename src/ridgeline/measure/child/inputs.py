@@ -12,8 +12,8 @@ from torch import nn
 _DEEPEST = 6
 """Collections and objects inside one another that are looked into."""
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
-
 _PLAIN = (Number, str)
+"""What a list holds one of for each sample."""
 
 
 def tensors_in(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:

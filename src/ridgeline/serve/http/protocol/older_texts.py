@@ -13,6 +13,8 @@ from ridgeline.serve.http.protocol.messages import RequestMetadata, unless_off
 
 HUMAN = "\n\nHuman:"
 """Where Anthropic's older models end: the next turn of the prompt's own form."""
+USUAL_TOKENS = 20
+"""The tokens that Cohere's older endpoint wrote where no number was said."""
 NAMES = {
     "max_tokens": "max_tokens_to_sample",
     "stop": "stop_sequences",
@@ -106,7 +108,3 @@ def _completion(fields: dict[str, Any]) -> CompletionRequest:
     return CompletionRequest.model_validate(
         {name: value for name, value in fields.items() if value is not None}
     )
-
-
-USUAL_TOKENS = 20
-"""The tokens that Cohere's older endpoint wrote where no number was said."""

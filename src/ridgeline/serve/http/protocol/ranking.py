@@ -63,7 +63,7 @@ class RerankRequest(VectorFields):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_coheres_names(cls, given: Any) -> Any:
+    def _by_llama_stacks_names(cls, given: Any) -> Any:
         """Llama Stack's `items` and `max_num_results`."""
         if not isinstance(given, dict):
             return given
