@@ -872,11 +872,13 @@ def test_momenta_from_a_checkpoint_follow_the_weights_to_channels_last():
     model(torch.randn(1, 3, 8, 8)).sum().backward()
     optimizer.step()
     before = optimizer.state[model.weight]["exp_avg"].clone()
-    technique("channels-last").apply(points, {})
+    undo = technique("channels-last").apply(points, {})
     points.on_model[0](model)
     points.on_optimizer[0](optimizer)
     after = optimizer.state[model.weight]["exp_avg"]
-    assert after.stride() == model.weight.stride() != before.stride()
+    strides = model.weight.stride()
+    undo()
+    assert after.stride() == strides != before.stride()
     assert torch.equal(after, before)
 
 

@@ -15,7 +15,7 @@ from ridgeline.measure.statistics.cycles import StepCycle
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.statistics.sequential import LOOKS
 from ridgeline.measure.wire import Applied, Hello
-from ridgeline.records import LedgerRow
+from ridgeline.records import LedgerRow, Site
 from ridgeline.tune import ab_plan
 from ridgeline.tune import ab_run as ab_runs
 from ridgeline.tune.ab_plan import ABPlan
@@ -152,6 +152,7 @@ class Counted:
         self.start_seconds = 0.0
         self.settled_after = 0
         self.applied: dict[str, str] = {}
+        self.places: dict[str, list[Site]] = {}
         self.losses: list[float] = []
         self.updates = Updates()
         self.peak_memory_bytes = self.non_finite = 0
@@ -331,7 +332,7 @@ def test_a_row_that_was_still_preparing_says_how_far_it_was(ended: bool) -> None
     far = "5 of its inputs were recorded for int8's ranges"
     runtime = Variant(command=SCRIPT, stack=(Applied(technique="openvino"),))
     left = SimpleNamespace(
-        ended=False, is_warm=True, was_looked_at=True, losses=[], applied={}, refused={},
+        ended=False, is_warm=True, was_looked_at=True, losses=[], applied={}, places={}, refused={},
         preparing={}, index=12, seconds=[],
     )  # fmt: skip
     live = SimpleNamespace(**{**vars(left), "ended": ended, "preparing": {"openvino": far}})

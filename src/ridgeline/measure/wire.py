@@ -29,6 +29,7 @@ from ridgeline.records import (
     ModelFacts,
     OptimizerFacts,
     Settings,
+    Site,
     SyncPoint,
     UnusedGraph,
 )
@@ -288,6 +289,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     facts: Facts | None = None
     applied: dict[str, str] = {}
     """Technique → what it changed; a technique that changed nothing is absent."""
+    places: dict[str, list[Site]] = {}
+    """Technique → the lines that it took effect at, where it says so."""
     refused: dict[str, str] = {}
     """Technique → why it changed nothing, where it says so."""
     main_model: int | None = None

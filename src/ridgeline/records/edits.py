@@ -30,9 +30,9 @@ class SetArgument:
 class ReplaceCall:
     """Put `code` where the call of `callee` stands, at `site` or everywhere in `files`.
 
-    In `code`, `{func}` is the called expression, `{args}` its arguments, `{0}` the first
-    positional one and `{rest}` the others. Empty code takes the statement away, if the call is
-    all of it.
+    In `code`, `{func}` is the called expression, `{object}` what it is a method of, `{args}` its
+    arguments, `{0}` the first positional one and `{rest}` the others. Empty code takes the
+    statement away, if the call is all of it.
     """
 
     callee: str

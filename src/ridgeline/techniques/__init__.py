@@ -158,6 +158,8 @@ class Context:
     ceilings: Ceilings | None = None
     stack: Mapping[str, Options] | None = None
     """Techniques already in the stack, with their options."""
+    changed_at: Mapping[str, tuple[Site, ...]] = field(default_factory=dict)
+    """Technique → the lines of the script that it took effect at, where it says so."""
 
     def phase_share(self, *phases: str) -> float:
         """Share of the mean step spent in these phases."""

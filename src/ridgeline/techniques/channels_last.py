@@ -1,17 +1,21 @@
 """Convolutions on channels-last memory, the order in which fast kernels work.
 
 On channels-first tensors each convolution is wrapped in two transpositions. The weights are
-converted once, in place; activations follow the weights from the first convolution on.
+converted once, in place; activations follow the weights from the first convolution on. `.view()`
+cannot flatten such activations: where it fails it is read as `.reshape()`, in eager and in compiled
+code, and the patch says so at each such line.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.anatomy import parameters
+from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.points import Points
-from ridgeline.patches import Undo
-from ridgeline.records.edits import Edit, InsertBefore
+from ridgeline.measure.child.sites import site_at, user_site
+from ridgeline.patches import Undo, in_reverse, patch
+from ridgeline.records.edits import Edit, InsertBefore, ReplaceCall
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
@@ -23,7 +27,7 @@ CARD = Card(
     name="channels-last",
     title="Channels-last memory format",
     cures=("channels-first",),
-    costs="Code that calls .view() on activations fails; it must call .reshape().",
+    costs="Where .view() flattens activations, .reshape() copies them.",
     source="PyTorch tutorial, Channels Last Memory Format in PyTorch",
     equivalence="rounding",
     stage=Stage.LAYOUT,
@@ -63,12 +67,15 @@ def apply(points: Points, options: Options) -> Undo:
     import torch
 
     converted: list[nn.Module] = []
+    patched: list[Undo] = []
 
     def convert(module: nn.Module) -> None:
         weights = [p for p in parameters(module) if p.dim() == 4]
         if all(w.is_contiguous(memory_format=torch.channels_last) for w in weights):
             return
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if not patched:
+            patched.append(_let_views_copy(points))
         converted.append(module)
         points.changed(CARD.name, f"{len(weights)} weights of {type(module).__name__} converted")
 
@@ -76,12 +83,67 @@ def apply(points: Points, options: Options) -> Undo:
     points.on_optimizer.append(_state_follows_weights)
 
     def undo() -> None:
+        in_reverse(patched)()
         points.on_model.remove(convert)
         points.on_optimizer.remove(_state_follows_weights)
         for module in converted:
             module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     return undo
+
+
+def _let_views_copy(points: Points) -> Undo:
+    """Read `.view(sizes)` as `.reshape(sizes)` where the layout allows no view; note its lines."""
+
+    def in_eager(original: Any) -> Any:
+        def view(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+            try:
+                viewed: torch.Tensor = original(tensor, *args, **kwargs)
+            except RuntimeError as error:
+                if CARD.breaks_with[0] not in str(error):
+                    raise
+                points.changed_at(CARD.name, attempt(user_site, otherwise=None))
+                return tensor.reshape(*args, **kwargs)
+            return viewed
+
+        return view
+
+    def in_dynamo(original: Any) -> Any:
+        def call_method(traced: Any, tracer: Any, name: str, args: Any, kwargs: Any) -> Any:
+            if name != "view" or _gives_dtype([*args, *kwargs.values()]):
+                return original(traced, tracer, name, args, kwargs)
+            reshaped = original(traced, tracer, "reshape", args, kwargs)
+            if attempt(_is_copied, traced, reshaped, otherwise=False):
+                line, file = tracer.lineno, tracer.f_code.co_filename
+                points.changed_at(CARD.name, attempt(site_at, file, line, otherwise=None))
+            return reshaped
+
+        return call_method
+
+    return in_reverse(
+        [
+            patch("torch:Tensor.view", in_eager),
+            patch("torch._dynamo.variables.tensor:TensorVariable.call_method", in_dynamo),
+        ]
+    )
+
+
+def _gives_dtype(arguments: list[Any]) -> bool:
+    """Is one of Dynamo's arguments a dtype? Such a view is no reshape."""
+    import torch
+
+    constants = [one.as_python_constant() for one in arguments if one.is_python_constant()]
+    return any(isinstance(constant, torch.dtype) for constant in constants)
+
+
+def _is_copied(traced: Any, reshaped: Any) -> bool:
+    """Does the reshape of a tensor that Dynamo traces need a copy?"""
+    before, after = (one.as_proxy().node.meta["example_value"] for one in (traced, reshaped))
+    try:
+        before.view(after.shape)
+    except (RuntimeError, ValueError):
+        return True
+    return False
 
 
 def _state_follows_weights(optimizer: torch.optim.Optimizer) -> None:
@@ -96,14 +158,24 @@ def _state_follows_weights(optimizer: torch.optim.Optimizer) -> None:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """One line where the model is complete: before its optimizer is made, or before the loop."""
+    """One line where the model is complete, and `.reshape()` where `.view()` fails.
+
+    The model is complete before its optimizer is made, or before the loop.
+    """
     code = "{model}.to(memory_format=torch.channels_last)"
+    views: list[Edit] = [
+        ReplaceCall(site=site, callee="view", code="{object}.reshape({args})")
+        for site in context.changed_at.get(CARD.name, ())
+    ]
     sites = [o.site for o in context.profile.optimizers if o.site is not None]
     if sites:
-        return [InsertBefore(site=site, code=code) for site in sites]
+        return [*(InsertBefore(site=site, code=code) for site in sites), *views]
     called = [m.forward_site for m in context.profile.models if m.has_convolutions]
     return [
-        InsertBefore(site=site, code=code, outside_loops=True)
-        for site in called
-        if site is not None
+        *(
+            InsertBefore(site=site, code=code, outside_loops=True)
+            for site in called
+            if site is not None
+        ),
+        *views,
     ]

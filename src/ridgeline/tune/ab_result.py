@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.statistics.sequential import NOTHING_KNOWN, interval_of
 from ridgeline.measure.wire import Updates
+from ridgeline.records import Site
 
 
 @dataclass(slots=True)
@@ -29,6 +30,8 @@ class ABRun:
     b_updates: Updates = field(default_factory=Updates)
     b_peak_memory_bytes: int = 0
     b_non_finite: int = 0
+    b_places: dict[str, list[Site]] = field(default_factory=dict)
+    """Technique of B → the lines of the script that it took effect at."""
     startup_seconds: float | None = None
     """How much longer B took to reach its pace than A; None: that was not seen, or not clearly."""
     had_no_effect: bool = False

@@ -343,7 +343,7 @@ def _one_at_a_time(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABR
         _keep_losses(result, name, live)
         if name == "b":
             result.b_peak_memory_bytes = live.peak_memory_bytes
-            result.b_non_finite = live.non_finite
+            result.b_non_finite, result.b_places = live.non_finite, live.places
             result.had_no_effect = not took_effect(a, b, live.applied)
             result.refusal = refusal(a, b, live)
         if not blocks[-1]:
@@ -368,7 +368,7 @@ def _keep(result: ABRun, sides: list[Live]) -> None:
     for name, live in zip("ab", sides, strict=True):
         _keep_losses(result, name, live)
     result.b_peak_memory_bytes = max(result.b_peak_memory_bytes, sides[1].peak_memory_bytes)
-    result.b_non_finite = sides[1].non_finite
+    result.b_non_finite, result.b_places = sides[1].non_finite, sides[1].places
 
 
 def _keep_losses(result: ABRun, name: str, live: Live) -> None:

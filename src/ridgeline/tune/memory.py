@@ -15,7 +15,7 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.measure.live.command import script_path
 from ridgeline.measure.wire import CallsAsSteps, Updates
-from ridgeline.records import LedgerRow, StepProfile
+from ridgeline.records import LedgerRow, Site, StepProfile
 from ridgeline.records.store import read_record, write_record
 
 
@@ -40,6 +40,8 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     samples: dict[str, dict[str, list[float]]] = {}
     updates: dict[str, Updates] = {}
     """Question → what the optimizers of its changed side stepped by."""
+    places: dict[str, list[Site]] = {}
+    """Technique → the lines of the script that it took effect at."""
 
 
 class JobMemory:

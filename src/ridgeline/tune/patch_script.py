@@ -77,13 +77,14 @@ class ReadScript:
             wanted += "_"
         return wanted
 
-    def call_at(self, spot: Spot, callee: str, line: int) -> cst.Call:
-        """The call of that name at a statement, nearest to the line."""
+    def calls_at(self, spot: Spot, callee: str, line: int) -> list[cst.Call]:
+        """The calls of that name at a statement that are nearest to the line."""
         calls = [call for call in calls_in(spot.statement) if self.callee(call) == callee]
         calls = calls or [call for call in calls_in(spot.statement) if self._is_computed(call)]
         if not calls:
             raise CannotPlace(f"no call of {callee} at {self.name}:{line}")
-        return min(calls, key=lambda call: self._distance(call, line))
+        nearest = min(self._distance(call, line) for call in calls)
+        return [call for call in calls if self._distance(call, line) == nearest]
 
     def callee(self, call: cst.Call) -> str:
         """Last name of what is called, under the name that it was imported by."""

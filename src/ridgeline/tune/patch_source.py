@@ -182,7 +182,9 @@ class ScriptSource:
     def _change_calls(self, edit: SetArgument | ReplaceCall) -> None:
         if edit.site is not None:
             spot = self._script.spot(edit.site.line)
-            places = [(spot, self._script.call_at(spot, edit.callee, edit.site.line))]
+            calls = self._script.calls_at(spot, edit.callee, edit.site.line)
+            wanted = calls[:1] if isinstance(edit, SetArgument) else calls
+            places = [(spot, call) for call in wanted]
         else:
             passing = edit.passing if isinstance(edit, ReplaceCall) else None
             places = [
@@ -220,6 +222,8 @@ class ScriptSource:
             kept = [a for a in call.args if a.keyword is None or a.keyword.value not in edit.drop]
             words = [self._word(argument) for argument in kept]
             code = edit.code.replace("{func}", self._script.code(call.func))
+            if isinstance(call.func, cst.Attribute):
+                code = code.replace("{object}", self._script.code(call.func.value))
             code = code.replace("{args}", ", ".join(words))
             if "{0}" in code:
                 if not kept or kept[0].keyword is not None or kept[0].star:

@@ -37,6 +37,7 @@ from ridgeline.measure.wire import (
     Session,
     Updates,
 )
+from ridgeline.records import Site
 from ridgeline.techniques import environment_of
 from ridgeline.tune.stack import ENTRY
 from ridgeline.tune.updates import WEIGHED_STEPS
@@ -87,6 +88,7 @@ class Live:
         self.cpu_seconds = 0.0
         """CPU time of the process on rank 0 over all steps so far."""
         self.applied: dict[str, str] = {}
+        self.places: dict[str, list[Site]] = {}
         self.refused: dict[str, str] = {}
         self.preparing: dict[str, str] = {}
         """Technique that has not taken effect yet, and will → how far it is, in words."""
@@ -226,7 +228,7 @@ class Live:
         self.cpu_seconds += report.cpu_seconds
         self.losses += report.losses
         self.updates = self.updates.and_then(report.updates)
-        self.applied, self.anchor = report.applied, report.anchor
+        self.applied, self.anchor, self.places = report.applied, report.anchor, report.places
         self.refused, self.preparing = report.refused, report.preparing
         if timed:
             self.seconds += slowest(reports)

@@ -221,6 +221,7 @@ def _context(search: StackSearch, profile: StepProfile | None = None) -> Context
         findings=tuple(findings),
         ceilings=search.ceilings,
         stack={member.technique: member.options for member in search.stack},
+        changed_at={name: tuple(at) for name, at in search.memory.answers.places.items()},
     )
 
 

@@ -190,6 +190,7 @@ class Conversation:
             steps=steps,
             instrument=self._instrument.name,
             applied=dict(agent.points.effects),
+            places=dict(agent.points.places),
             refused=dict(agent.points.refused),
             preparing=dict(agent.points.preparing),
             resident_bytes=resident_bytes(),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.guard import attempt, note
 from ridgeline.patches import Undo, patch
+from ridgeline.records import Site
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +57,8 @@ class Points:
     """Set by the agent: after `module._compiled_call_impl` was set by hand, call this."""
     effects: dict[str, str] = field(default_factory=dict)
     """Technique → what it changed, in words."""
-
+    places: dict[str, list[Site]] = field(default_factory=dict)
+    """Technique → the lines of the script that a person would change for it."""
     refused: dict[str, str] = field(default_factory=dict)
     """Technique → why it changed nothing, in words: the module cannot be converted."""
     preparing: dict[str, str] = field(default_factory=dict)
@@ -68,6 +70,12 @@ class Points:
         """Say that `technique` took effect, e.g. `2 optimizers fused`."""
         if technique not in self.failed:
             self.effects[technique] = what
+
+    def changed_at(self, technique: str, site: Site | None) -> None:
+        """Say at which line `technique` took effect: its patch has to change that one."""
+        known = self.places.setdefault(technique, [])
+        if site is not None and site not in known:
+            known.append(site)
 
     def refuse(self, technique: str, why: str) -> None:
         """Say that `technique` changes nothing in this script, and why."""

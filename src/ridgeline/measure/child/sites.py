@@ -142,6 +142,11 @@ def user_site(frame: FrameType | None = None) -> Site | None:
     return None
 
 
+def site_at(path: str, line: int) -> Site | None:
+    """A line of a file, if that file is the user's."""
+    return Site(file=shown(path), line=line) if is_user_file(path) else None
+
+
 def site_of(frame: FrameType) -> Site:
     """File (as it would be typed from the working directory), line and function of a frame."""
     return Site(
