@@ -38,6 +38,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Class of the largest module repeated at least twice (a transformer layer)."""
     num_repeated: int
     has_convolutions: bool
+    convolves: list[int] = []
+    """Dimensions that its convolutions go over: 1 for series, 2 for images, 3 for volumes."""
     channels_last: bool
     has_batch_norm: bool = False
     """A part of it normalises by the statistics of the batch."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.measure.child.anatomy import parameters
+from ridgeline.measure.child.anatomy import channels_last_of, parameters
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.sites import site_at, user_site
@@ -70,10 +70,15 @@ def apply(points: Points, options: Options) -> Undo:
     patched: list[Undo] = []
 
     def convert(module: nn.Module) -> None:
-        weights = [p for p in parameters(module) if p.dim() == 4]
-        if all(w.is_contiguous(memory_format=torch.channels_last) for w in weights):
+        formats = [(p, channels_last_of(p)) for p in parameters(module)]
+        weights = [(p, last) for p, last in formats if last is not None]
+        if all(w.is_contiguous(memory_format=last) for w, last in weights):
             return
-        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        (*others, last) = {last for _, last in weights}
+        if others:
+            points.refuse(CARD.name, "it convolves images and volumes, whose formats are two")
+            return
+        module.to(memory_format=last)  # type: ignore[call-overload]
         if not patched:
             patched.append(_let_views_copy(points))
         converted.append(module)
@@ -162,7 +167,9 @@ def edits(context: Context, options: Options) -> list[Edit]:
 
     The model is complete before its optimizer is made, or before the loop.
     """
-    code = "{model}.to(memory_format=torch.channels_last)"
+    models = [m for m in context.profile.models if m.has_convolutions]
+    volumes = "_3d" if any(3 in model.convolves for model in models) else ""
+    code = f"{{model}}.to(memory_format=torch.channels_last{volumes})"
     views: list[Edit] = [
         ReplaceCall(site=site, callee="view", code="{object}.reshape({args})")
         for site in context.changed_at.get(CARD.name, ())
@@ -170,11 +177,10 @@ def edits(context: Context, options: Options) -> list[Edit]:
     sites = [o.site for o in context.profile.optimizers if o.site is not None]
     if sites:
         return [*(InsertBefore(site=site, code=code) for site in sites), *views]
-    called = [m.forward_site for m in context.profile.models if m.has_convolutions]
     return [
         *(
             InsertBefore(site=site, code=code, outside_loops=True)
-            for site in called
+            for site in (model.forward_site for model in models)
             if site is not None
         ),
         *views,

@@ -47,7 +47,7 @@ def _channels_first(reading: Reading, seconds: float) -> list[Finding]:
         },
         where=[reading.model.forward_site if reading.model is not None else None],
         cure="Store images and weights channels-last: `.to(memory_format=torch.channels_last)` on "
-        "the model and on its input.",
+        "the model and on its input (volumes: `channels_last_3d`).",
         effort="line",
         technique="channels-last",
     )

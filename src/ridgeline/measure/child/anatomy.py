@@ -48,6 +48,13 @@ def named_parameters(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return _named_tensors(module, "_parameters")
 
 
+def channels_last_of(tensor: torch.Tensor) -> torch.memory_format | None:
+    """The format in which the channels of these images or volumes come last; None: neither."""
+    import torch
+
+    return {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+
+
 def weights(module: nn.Module) -> list[torch.Tensor]:
     """Its parameters; of a module that has none, the tensors that it multiplies by all the same.
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import (
+    channels_last_of,
     children,
     is_in_training,
     named_parameters,
@@ -65,6 +66,7 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
         repeated_block=block,
         num_repeated=repeats,
         has_convolutions=bool(convolutions),
+        convolves=attempt(_convolves, convolutions, otherwise=[]),
         channels_last=attempt(_is_channels_last, convolutions, otherwise=False),
         has_batch_norm=any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in modules),
         has_recurrent=any(isinstance(m, nn.RNNBase) for m in modules),
@@ -132,11 +134,14 @@ def odd_dimensions(module: nn.Module, at_most: int = 8) -> dict[str, int]:
     return odd
 
 
+def _convolves(convolutions: list[Any]) -> list[int]:
+    return sorted({m.weight.dim() - 2 for m in convolutions})
+
+
 def _is_channels_last(convolutions: list[Any]) -> bool:
-    weights = [m.weight for m in convolutions if m.weight.dim() == 4]
-    return bool(weights) and all(
-        w.is_contiguous(memory_format=torch.channels_last) for w in weights
-    )
+    weights = [(m.weight, channels_last_of(m.weight)) for m in convolutions]
+    of_images = [(w, last) for w, last in weights if last is not None]
+    return bool(of_images) and all(w.is_contiguous(memory_format=f) for w, f in of_images)
 
 
 def optimizer_facts(agent: Agent, steps: int) -> list[OptimizerFacts]:

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves
 
 from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.anatomy import channels_last_of
 from ridgeline.measure.child.flop_formulas import (
     SPARSE_PRODUCTS,
     flops_of,
@@ -185,9 +186,9 @@ class OperatorMode(TorchDispatchMode):
                 self._record_site(self.math_attention, (), 0.0)
         elif packet in SPARSE_PRODUCTS and any(t.layout is torch.sparse_coo for t in inputs):
             self._record_site(self.coordinate_products, (phase,), seconds)
-        elif packet is aten.convolution and inputs[0].dim() == 4 and inputs[0].shape[1] > 3:
-            last = inputs[0].is_contiguous(memory_format=torch.channels_last)
-            self.channels_first += 0 if last else 1
+        elif packet is aten.convolution and (last := channels_last_of(inputs[0])) is not None:
+            is_last = inputs[0].shape[1] <= 3 or inputs[0].is_contiguous(memory_format=last)
+            self.channels_first += 0 if is_last else 1
         elif packet in (aten._to_copy, aten.copy_) and outputs:
             source = inputs[-1] if packet is aten.copy_ else inputs[0]
             if source.device.type == "cpu" and outputs[0].device.type == "cuda":
