@@ -53,6 +53,21 @@ def test_the_doctor_says_verdict_limit_phases_memory_and_what_to_do(width: int) 
     assert text.index("1.25–1.62×") < text.index("1.06–1.12×") < text.index("1.02–1.10×")
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("examples/train_gpt.py --layers 4", "train_gpt.py"),
+        ("python -m pytorch3dunet.train --config a.yml", "pytorch3dunet.train"),
+        ("torchrun --nproc-per-node 2 src/train.py", "train.py"),
+        ("/opt/env/bin/recbole --model BPR", "recbole"),
+    ],
+)
+def test_a_profile_is_headed_by_what_was_run(command: str, name: str) -> None:
+    profile = a_profile(environment=an_environment(command=command.split()))
+    text = shown(profile_document(profile, [], Verdict.COMPUTE_BOUND))
+    assert text.startswith(f"{name} on AMD EPYC")
+
+
 def test_a_script_without_findings_is_told_what_that_means() -> None:
     def without_findings(**facts: Any) -> str:
         return shown(profile_document(a_profile(**facts), [], Verdict.COMPUTE_BOUND), 200)

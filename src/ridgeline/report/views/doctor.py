@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -83,10 +84,13 @@ def _meaning(verdict: Verdict, profile: StepProfile) -> str:
 
 
 def script_name(environment: Environment) -> str:
-    """The script without its folders, e.g. `train_gpt.py`."""
-    for word in environment.command:
-        if not word.startswith("-"):
-            return PurePath(word).name or word
+    """The script without its folders, e.g. `train_gpt.py`; the module that `python -m` runs."""
+    command = environment.command
+    scripts = [word for word in command if word.endswith(".py")]
+    modules = [module for flag, module in itertools.pairwise(command) if flag == "-m"]
+    words = [word for word in command if not word.startswith("-")]
+    for word in (*scripts, *modules, *words):
+        return PurePath(word).name
     return "script"
 
 
