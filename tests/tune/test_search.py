@@ -39,7 +39,8 @@ from ridgeline.tune.questions import OUT_OF_TIME
 from ridgeline.tune.row import Asked, not_measured
 from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import stack_of
-from ridgeline.tune.tuner import _open, _whole
+from ridgeline.tune.tuner import _open
+from ridgeline.tune.whole import prove_whole
 
 LOSSES = [1.0, 0.9, 0.8, 0.7]
 Ratios = dict[frozenset[str], tuple[float, float, float]]
@@ -267,7 +268,7 @@ def test_a_whole_without_time_to_be_measured_is_the_product_of_its_rows(
 
     monkeypatch.setattr(questions, "run_ab", cut_off)
     one.deadline = monotonic()
-    row = _whole(one)
+    row = prove_whole(one)
     assert row is not None
     assert [m.technique for m in one.stack] == [FASTER, FUSED]
     assert (row.kept, row.verified) == (True, True)
@@ -562,7 +563,7 @@ def test_rows_that_were_proved_stay_where_the_whole_could_not_be_decided_in_time
     }
     one = search(monkeypatch, tmp_path, ratios, [])
     try_all(one, FASTER, FUSED)
-    row = _whole(one)
+    row = prove_whole(one)
     assert row is not None
     assert (row.ci_low, row.multiplier, row.ci_high) == pytest.approx(total)
     assert row.baseline_step_seconds / row.step_seconds == pytest.approx(row.multiplier)

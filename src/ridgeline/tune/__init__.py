@@ -5,6 +5,7 @@
     candidates.py  which techniques to ask about next, and how many in one question
     forecast.py  what a row is foretold to gain, and how far such ranges were off
     search.py    which stack is best: added as one, split, left out once more
+    whole.py     the full stack's row, measured directly or as the product of its rows
     questions.py a question becomes an A/B run, an A/B run becomes a row; answers are remembered
     pool.py      the variants that are alive, frozen between questions
     ab_run.py    two runs of the script measured in turn, A B B A …

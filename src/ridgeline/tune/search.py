@@ -20,8 +20,6 @@ from ridgeline.tune.costs import Costs
 from ridgeline.tune.forecast import foretold
 from ridgeline.tune.questions import (
     NO_EFFECT,
-    OTHERS_TURN,
-    OUT_OF_TIME,
     Questions,
     rounding_of,
     weakest_equivalence,
@@ -257,51 +255,6 @@ class StackSearch(Questions):
                 above = [*last, *above]
             self.on_progress(f"{key_of(last or rest)}: {own.reason}")
             self.on_row(self.ledger())
-
-    def whole_by_rows(self, direct: LedgerRow) -> LedgerRow | None:
-        """The full stack as the product of its rows, where measuring it directly decided nothing.
-
-        Each row was proved beside the one above it; all of them hold at once in the product of
-        their ends. None where the direct measurement contradicts that, or the losses do not agree.
-        Where there was no time for it, the rows are all there is.
-        """
-        rows = self.rows_of_the_stack()
-        low, high = math.prod(row.ci_low for row in rows), math.prod(row.ci_high for row in rows)
-        is_missing = not direct.rounds and direct.reason in (OUT_OF_TIME, OTHERS_TURN)
-        agrees = direct.rounds and direct.ci_low < high and direct.ci_high > low
-        if not (is_missing or (agrees and direct.verified)):
-            return None
-        what = "measured" if is_missing else f"decided in the time left: {direct.reason}"
-        self.notes.append(
-            f"the full stack as a whole was not {what}; the total is the product of its rows, "
-            "each with an interval of 95 %"
-        )
-        if is_missing:
-            direct = self._as_last_proved(direct, rows[-1])
-        level = math.sqrt(direct.baseline_step_seconds * direct.step_seconds)
-        return replace(
-            direct,
-            multiplier=self.cumulative,
-            ci_low=low,
-            ci_high=high,
-            baseline_step_seconds=level * self.cumulative**0.5,
-            step_seconds=level / self.cumulative**0.5,
-            kept=True,
-        )
-
-    def _as_last_proved(self, direct: LedgerRow, last: LedgerRow) -> LedgerRow:
-        """A whole stack's row without numbers of its own, with what its last row knows."""
-        step = self.baseline.step_seconds.p50
-        return replace(
-            direct,
-            peak_memory_bytes=last.peak_memory_bytes,
-            verified=last.verified,
-            verification=f"on top of the others: {last.verification}",
-            loss_check=last.loss_check,
-            rounds=last.rounds,
-            baseline_step_seconds=step,
-            step_seconds=step / self.cumulative,
-        )
 
     def groups(self) -> list[LedgerRow]:
         """Rows of the stack that were measured as one."""

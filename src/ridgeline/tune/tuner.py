@@ -37,7 +37,7 @@ from ridgeline.measure.live.windows import MeasurementPlan
 from ridgeline.measure.statistics.cycles import cycle_of
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied
-from ridgeline.records import Ledger, LedgerRow, StepProfile
+from ridgeline.records import Ledger, StepProfile
 from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, technique
@@ -64,6 +64,7 @@ from ridgeline.tune.questions import LEAST_WORTH_OF_A_ROW, OnProgress
 from ridgeline.tune.row import did_harm, gained_nothing
 from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import stack_of, write_stack
+from ridgeline.tune.whole import prove_whole
 
 Show = Callable[[Ledger], None]
 
@@ -332,7 +333,7 @@ def _decide_what_is_open(search: StackSearch) -> None:
 
 def _finish(search: StackSearch, job: TuneJob) -> Ledger:
     """Prove the full stack against the script as it stood; write down what `run` needs."""
-    row = _whole(search)
+    row = prove_whole(search)
     if row is None:
         ledger = replace(search.ledger(), cumulative=1.0, cumulative_ci=(1.0, 1.0), complete=True)
         _write(job, ledger)
@@ -371,23 +372,3 @@ def _at_pace(search: StackSearch, job: TuneJob, ledger: Ledger) -> Ledger:
         on_progress=search.on_progress,
     )
     return replace(ledger, paced=found, notes=[*ledger.notes, *notes])
-
-
-def _whole(search: StackSearch) -> LedgerRow | None:
-    """The full stack's row; where the whole does not hold, that of the largest part that does.
-
-    None: no stack is left.
-    """
-    while search.stack:
-        if search.known([], search.stack) is None:
-            search.on_progress("measuring the full stack against the script as it stood")
-        row = search.whole(search.stack)
-        if row.kept:
-            return row
-        by_rows = search.whole_by_rows(row)
-        if by_rows is not None:
-            return by_rows
-        last = search.rows_of_the_stack()[-1]
-        search.notes.append(f"the whole stack did not hold: {row.reason}; without {last.technique}")
-        search.stack = [m for m in search.stack if m.technique not in last.members]
-    return None
