@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socketserver
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,21 @@ def test_the_place_of_a_crash_is_the_innermost_line_of_the_users_own() -> None:
     told = "\n".join(["Traceback (most recent call last):", *lines, "RuntimeError: view size"])
     assert crash_of(1, told).place == "net/vae.py:33"
     assert crash_of(1, "killed").place == ""
+
+
+def test_of_what_dynamo_cannot_trace_the_explanation_is_told_with_the_error() -> None:
+    import torch
+
+    def flatten(x: torch.Tensor) -> torch.Tensor:
+        return x.view(3, 7)
+
+    try:
+        torch.compile(flatten, backend="eager", fullgraph=True)(torch.randn(4, 5))
+    except Exception:
+        crash = crash_of(1, traceback.format_exc())
+    assert "RuntimeError when making fake tensor call: Dynamo failed to run" in crash.what
+    assert "shape '[3, 7]' is invalid for input of size 20" in crash.what
+    assert "Hint" not in crash.what
 
 
 def test_crashes_are_alike_when_only_numbers_differ() -> None:

@@ -25,6 +25,8 @@ _INSTALLED = re.compile(r"/(site-packages|dist-packages|lib/python3[^/]*)/|^<")
 """Files of packages and of Python itself, and code that is in no file."""
 _COMPILES = re.compile(r"^(SyntaxError|IndentationError|TabError): ")
 """What Python says of a script that it cannot compile, below the place and without a traceback."""
+_EXPLAINS = re.compile(r"^\s+Explanation: (?P<why>\S.*)$")
+"""How a compiler goes on below an error that names the kind of it alone."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -94,7 +96,13 @@ def _last_traceback(lines: list[str]) -> list[str]:
         if len(between) != 1 or "exception" not in between[0]:
             break  # "During handling of the above exception, another exception occurred:"
         start = earlier
-    return [_BEGINS, *lines[start + 1 : end]]
+    return [_BEGINS, *lines[start + 1 : end - 1], _with_explanation(lines, end)]
+
+
+def _with_explanation(lines: list[str], end: int) -> str:
+    """The error that a traceback ends with, and why, where the line below it says so."""
+    told = _EXPLAINS.match(lines[end]) if end < len(lines) else None
+    return f"{lines[end - 1]}: {told['why']}" if told is not None else lines[end - 1]
 
 
 def _not_compiled(lines: list[str]) -> list[str]:
