@@ -19,6 +19,7 @@ import pytest
 from tests.warm_scripts import start_plainly
 
 from ridgeline.errors import ChildDied, InputError, ScriptError
+from ridgeline.measure.live.command import resolve, script_path
 from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.live.profile import measure
 from ridgeline.measure.live.windows import MeasurementPlan
@@ -434,6 +435,13 @@ def test_a_frozen_script_does_not_run_on() -> None:
 def test_a_command_that_cannot_start_is_one_clear_line(words: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message), Conductor(words, Session()):
         pass
+
+
+def test_a_line_for_a_shell_is_run_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch")
+    line = f"cd {tmp_path} && {sys.executable} train.py"
+    assert resolve(["sh", "-c", line])[1:] == ["-c", line]
+    assert script_path(["sh", "-c", line]) is None
 
 
 @pytest.mark.slow

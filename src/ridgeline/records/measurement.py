@@ -40,6 +40,17 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         )
 
 
+def script_of(command: list[str]) -> str | None:
+    """The first `.py` file in a command, as it was typed; what stands behind `-c` is code.
+
+    >>> script_of(["sh", "-c", "cd src && python train.py"])
+    >>> script_of(["torchrun", "--nproc-per-node", "2", "src/train.py", "other.py"])
+    'src/train.py'
+    """
+    words = zip(["", *command], command, strict=False)
+    return next((word for flag, word in words if word.endswith(".py") and flag != "-c"), None)
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The machine, the versions and the command behind a measurement."""
 

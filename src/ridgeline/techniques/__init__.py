@@ -42,6 +42,7 @@ from ridgeline.records import Finding, ModelFacts, Site, StepProfile
 from ridgeline.records.edits import Edit, SetArgument
 from ridgeline.records.ledger import Options
 from ridgeline.records.matmuls import MATMULS
+from ridgeline.records.measurement import script_of
 
 
 class Stage(IntEnum):
@@ -255,12 +256,12 @@ class Context:
     def files(self) -> tuple[str, ...]:
         """The user's files that the profile names; the one that calls the model first."""
         profile, switches = self.profile, self.profile.settings
-        command = [os.path.normpath(w) for w in profile.environment.command if w.endswith(".py")]
+        script = script_of(profile.environment.command)
         sites = [model.forward_site for model in profile.models]
         sites += [switches.backward_site]
         sites += [site for o in profile.optimizers for site in (o.site, o.step_site)]
         sites += [loader.site for loader in profile.loaders]
-        sites += [Site(file=word, line=1) for word in command[:1]]
+        sites += [Site(file=os.path.normpath(script), line=1)] if script is not None else []
         sites += [hot.site for hot in profile.hot_lines]
         return tuple(dict.fromkeys(site.file for site in sites if site is not None))
 

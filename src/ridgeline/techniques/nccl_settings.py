@@ -20,6 +20,7 @@ from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
+from ridgeline.records.measurement import script_of
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
 if TYPE_CHECKING:
@@ -108,9 +109,9 @@ def apply(points: Points, options: Options) -> Undo:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """The variable, before anything is imported."""
-    script = [word for word in context.profile.environment.command if word.endswith(".py")][:1]
-    if not script:
+    script = script_of(context.profile.environment.command)
+    if script is None:
         return []
     variable, value = options["variable"], options["value"]
     code = f'import os\n\nos.environ.setdefault("{variable}", "{value}")'
-    return [AtStart(files=(os.path.normpath(script[0]),), code=code, before_imports=True)]
+    return [AtStart(files=(os.path.normpath(script),), code=code, before_imports=True)]

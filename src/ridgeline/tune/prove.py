@@ -18,6 +18,7 @@ from ridgeline.measure.live.command import script_path
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Ledger
 from ridgeline.records.edits import Edit
+from ridgeline.records.measurement import script_of
 from ridgeline.records.store import write_atomically
 from ridgeline.techniques import Context, technique
 from ridgeline.tune.candidates import label_of
@@ -140,11 +141,10 @@ def _open_folder(original: Path, target: Path) -> None:
 
 def patched_variant(command: list[str], root: Path, folder: Path) -> Variant:
     """The user's command on the shadow of its folder."""
-    script = script_path(command)
+    typed, script = script_of(command), script_path(command)
     words = list(command)
-    if script is not None:
-        index = next(i for i, word in enumerate(words) if word.endswith(".py"))
-        words[index] = str(folder / script.relative_to(root))
+    if typed is not None and script is not None:
+        words[words.index(typed)] = str(folder / script.relative_to(root))
     here = Path.cwd()
     cwd = folder / here.relative_to(root) if here.is_relative_to(root) else None
     return Variant(command=words, cwd=cwd)

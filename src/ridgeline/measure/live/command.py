@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ridgeline.errors import InputError
+from ridgeline.records.measurement import script_of
 from ridgeline.records.overwriting import note_input
 
 
@@ -38,7 +39,7 @@ def resolve(command: list[str]) -> list[str]:
     program = _program(first)
     if not program:
         raise InputError(f"{first}: no such program or script; {_instead_of(first)}")
-    script = next((word for word in command[1:] if word.endswith(".py")), None)
+    script = script_of(command)
     if script is not None:
         _check_script(script)
     return [*program, *command[1:]]
@@ -66,10 +67,8 @@ def _check_script(name: str) -> None:
 
 def script_path(command: list[str]) -> Path | None:
     """The first `.py` file in the user's command, if there is one."""
-    for word in command:
-        if word.endswith(".py"):
-            return Path(word).resolve()
-    return None
+    script = script_of(command)
+    return Path(script).resolve() if script is not None else None
 
 
 def _program(name: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from ridgeline import quantity
 from ridgeline.records import Environment, Finding, Operator, StepProfile, Verdict
+from ridgeline.records.measurement import script_of
 from ridgeline.report import document as doc
 from ridgeline.report import figures
 from ridgeline.report.plots import MEMORY
@@ -86,12 +87,9 @@ def _meaning(verdict: Verdict, profile: StepProfile) -> str:
 def script_name(environment: Environment) -> str:
     """The script without its folders, e.g. `train_gpt.py`; the module that `python -m` runs."""
     command = environment.command
-    scripts = [word for word in command if word.endswith(".py")]
     modules = [module for flag, module in itertools.pairwise(command) if flag == "-m"]
     words = [word for word in command if not word.startswith("-")]
-    for word in (*scripts, *modules, *words):
-        return PurePath(word).name
-    return "script"
+    return PurePath(script_of(command) or next(iter(modules + words), "script")).name
 
 
 def machine(environment: Environment) -> str:

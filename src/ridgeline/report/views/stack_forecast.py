@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from ridgeline import quantity
+from ridgeline.records.measurement import script_of
 from ridgeline.records.stack_forecast import StackForecast, StackPoint
 from ridgeline.report import document as doc
 from ridgeline.report.plots import LOOKS, Figure, bar_plot, bars, plain_text, rounded
@@ -142,5 +143,5 @@ def _span(point: StackPoint) -> tuple[float, float]:
 
 
 def _script(found: StackForecast) -> str:
-    named = [word for word in found.script if word.endswith(".py")]
-    return PurePath(named[0]).name if named else " ".join(found.script[:2])
+    script = script_of(found.script)
+    return PurePath(script).name if script is not None else " ".join(found.script[:2])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
+from ridgeline.records.measurement import script_of
 from ridgeline.techniques import Context
 
 _LIBRARIES = {"libiomp5": "intel", "libomp": "intel", "libgomp": "gnu"}
@@ -45,9 +46,9 @@ def set_before_imports(context: Context, variables: dict[str, str], then: str = 
         variables: By name.
         then: What follows them.
     """
-    script = [word for word in context.profile.environment.command if word.endswith(".py")][:1]
-    if not script:
+    script = script_of(context.profile.environment.command)
+    if script is None:
         return []
     given = [f'os.environ.setdefault("{name}", "{it}")' for name, it in variables.items()]
     code = "\n".join(["import os", "", *given, *([then] if then else [])])
-    return [AtStart(files=(os.path.normpath(script[0]),), code=code, before_imports=True)]
+    return [AtStart(files=(os.path.normpath(script),), code=code, before_imports=True)]
