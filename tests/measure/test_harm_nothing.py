@@ -11,10 +11,11 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,8 +145,16 @@ KNOWN_DIFFERENCES = {"PYTHONPATH", "WORLD", "PWD", "_"}
 
 
 @pytest.fixture(scope="module")
+def heard() -> Iterator[None]:
+    """SIGINT as at a terminal: a shell has what it starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module")
 def world(
-    tmp_path_factory: pytest.TempPathFactory, probed: Path
+    tmp_path_factory: pytest.TempPathFactory, probed: Path, heard: None
 ) -> Callable[[str], dict[str, Any]]:
     """What a script sees of its surroundings: started plainly, or by doctor in a way."""
     folder = tmp_path_factory.mktemp("world")

@@ -26,9 +26,9 @@ TELLING = {
 }  # fmt: skip
 """The others run with the slow tests."""
 UNREAD = {
-    "fake_tensors": ["watched.py", "seen_losses.py", "dispatch mode"],
+    "fake_tensors": ["main_model.py", "seen_losses.py", "dispatch mode"],
     "tensor_subclass": [],
-    "own_optimizers": ["facts.py", "facts.py", "operators.py", "instruments.py"],
+    "own_optimizers": ["facts.py", "facts.py", "live_memory.py", "unused_graphs.py"],
     "counts_every_step": ["dispatch mode"],
     "compiled_optimizer": ["no step of the script's optimizer"],
 }

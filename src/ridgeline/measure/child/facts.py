@@ -54,7 +54,7 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
     convolutions = [m for m in modules if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Conv3d))]
     names = {type(m).__name__.lower() for m in modules}
     return ModelFacts(
-        name=getattr(inner, "original_name", None) or type(inner).__name__,
+        name=_class_name(inner),
         num_parameters=watch.num_parameters,
         num_parameter_tensors=len(held),
         parameter_bytes=sum(p.numel() * p.element_size() for p in held),
@@ -132,6 +132,12 @@ def odd_dimensions(module: nn.Module, at_most: int = 8) -> dict[str, int]:
         if bad:
             odd[name] = int(bad[0])
     return odd
+
+
+def _class_name(module: nn.Module) -> str:
+    """The name of its class; of a TorchScript program, that of the class it was made of."""
+    is_program = isinstance(module, torch.jit.ScriptModule)
+    return str(module.original_name) if is_program else type(module).__name__
 
 
 def _convolves(convolutions: list[Any]) -> list[int]:

@@ -81,9 +81,10 @@ class OperatorMode(TorchDispatchMode):
             return func(*args, **kwargs)
         if is_higher_order(func):
             return run_inside(self, func, args, kwargs)
-        if func not in self._whole:
+        if func not in self._whole and not types:
             # Inference mode hands `conv2d` and `linear` on whole; elsewhere autograd takes them
-            # apart before they come here, into what FLOPs are known of.
+            # apart before they come here, into what FLOPs are known of. A subclass that has them
+            # come whole (nested tensors) knows what to do with them.
             with self:
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
