@@ -6,7 +6,7 @@ import json
 import socket
 
 import pytest
-from tests.serve.http.servers import Server, until
+from tests.serve.http.servers import Server, all_of, until
 
 
 def running(stub: Server) -> int:
@@ -45,6 +45,25 @@ def test_closing_the_socket_aborts_in_the_engine(stub: Server, path: str, stream
     until(lambda: running(stub) == 0, "the abort")
     until(lambda: len([one for one in stub.events if one.get("status") == 499]) >= max(1, logged),
           "a log line")  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_closes_its_own_direction_is_answered(stub: Server, stream: bool) -> None:
+    body = {"model": "library", "prompt": "SLOW FILL", "max_tokens": 20, "stream": stream}
+    with send(stub, "/v1/completions", body) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        answer = all_of(connection)
+    assert b"HTTP/1.1 200 OK" in answer
+    assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}")
+
+
+def test_who_goes_behind_its_own_direction_is_gone(stub: Server) -> None:
+    until(lambda: running(stub) == 0, "an idle engine")
+    body = {"model": "library", "prompt": "SLOW FILL", "max_tokens": 200}
+    with send(stub, "/v1/completions", body) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        until(lambda: running(stub) == 1, "a running request")
+    until(lambda: running(stub) == 0, "the abort")
 
 
 def test_a_client_that_goes_while_it_sends_harms_nobody(stub: Server) -> None:

@@ -1,9 +1,14 @@
 """The connection of one client: how long it may take to ask and to read, and how many there may be.
 
-uvicorn waits for ever for the rest of a request and for a client to read its response, and takes
-connections until the process has no descriptor left. A `Connection` ends what is too slow, and
-responds to bytes that are no HTTP in the API's own error shape. How long a body may take the gate
-says, which can refuse it like any other error.
+uvicorn waits for ever for the rest of a request and for a client to read its response, takes
+connections until the process has no descriptor left, and takes who sends no more for gone. A
+`Connection` ends what is too slow, answers who has closed its own direction behind a request
+(RFC 9293, section 3.6), and responds to bytes that are no HTTP in the API's own error shape. How
+long a body may take the gate says, which can refuse it like any other error.
+
+Who sends no more may have closed all of it: on our side both look alike until something is sent. So
+it is sent what says nothing (102, RFC 9110, section 15.2), to which a host answers a reset where
+nobody has the connection any more.
 """
 
 from __future__ import annotations
@@ -28,6 +33,9 @@ LINGER_SECONDS = 5.0
 READ_SECONDS = 60.0
 """The time in which a client takes `LEAST_READ_BYTES` of what waits for it, or the rest."""
 LEAST_READ_BYTES = 16 * 2**10
+ASK_SECONDS = (0.1, 5.0)
+"""How long after the first and after each later question whether a client is there it is asked
+again."""
 HEAD_BYTES = 64 * 2**10
 """The longest head of a request, its line and all headers, in bytes."""
 
@@ -44,6 +52,8 @@ class Connection(H11Protocol):
         """Fires where the client takes too long to send."""
         self._unread: asyncio.TimerHandle | None = None
         """Fires where the client may have taken too long to read."""
+        self._asked: asyncio.TimerHandle | None = None
+        """Fires where a client that sends no more is asked again whether it is there."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin with a client, or refuse it where too many are there."""
@@ -58,9 +68,17 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all clocks, for the client has gone."""
         super().connection_lost(exc)
-        for timer in (self._late, self._unread):
+        for timer in (self._late, self._unread, self._asked):
             if timer is not None:
                 timer.cancel()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep a client that sends no more and has asked a whole request, until it is answered."""
+        asked = self.conn.their_state in (h11.DONE, h11.MUST_CLOSE)
+        if not asked or self.cycle.response_complete or self.scheme == "https":
+            return False
+        self._ask_whether_there(*ASK_SECONDS)
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Set the clock when bytes have come."""
@@ -70,6 +88,8 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """The last byte of a response was handed to the transport."""
         super().on_response_complete()
+        if self._asked is not None and self.cycle.response_complete:
+            self.transport.close()
         self._follow()
         self._watch_reader()
 
@@ -100,6 +120,13 @@ class Connection(H11Protocol):
         """End it at once where a response is still under way."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.abort()
+
+    def _ask_whether_there(self, again: float, later: float) -> None:
+        """Send what says nothing; the second time it fails where the client has gone."""
+        if self.conn.our_state is h11.SEND_RESPONSE and self.scope["http_version"] != "1.0":
+            nothing = h11.InformationalResponse(status_code=102, headers=[], reason=b"Processing")
+            self.transport.write(self.conn.send(nothing))
+        self._asked = self.loop.call_later(again, self._ask_whether_there, later, later)
 
     def _follow(self) -> None:
         """Set the clock where the client owes us bytes that nobody else waits for."""
