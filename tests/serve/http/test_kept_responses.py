@@ -66,3 +66,46 @@ def test_a_response_that_is_not_to_be_stored_is_not_kept(client: openai.OpenAI) 
     assert found.store is False
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(found.id)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_conversation_has_what_each_response_said(client: openai.OpenAI, stream: bool) -> None:
+    first: Any = {"type": "message", "role": "user", "content": "x"}
+    made = client.conversations.create(items=[first], metadata={"topic": "rain"})
+    asked: Any = {"model": "library", "input": "SAY hello END", "conversation": made.id}
+    found: Any = client.responses.create(**asked, stream=stream)
+    if stream:
+        found = list(found)[-1].response
+    assert found.conversation.id == made.id
+    items: Any = list(client.conversations.items.list(made.id, order="asc", limit=2))
+    said = [part.text for one in items for part in one.content]
+    assert said == ["x", "SAY hello END", found.output_text]
+    assert {one.status for one in items} == {"completed"}
+    asked = {"model": "library", "input": "y"}
+    later = client.responses.create(**asked, conversation={"id": made.id})
+    beside = client.responses.create(**asked, previous_response_id=found.id)
+    assert later.usage is not None
+    assert beside.usage is not None
+    assert later.usage.input_tokens == beside.usage.input_tokens
+    with pytest.raises(openai.BadRequestError, match="does not go with conversation"):
+        client.responses.create(**asked, conversation=made.id, previous_response_id=found.id)
+
+
+def test_a_conversation_is_changed_until_it_is_deleted(client: openai.OpenAI) -> None:
+    made = client.conversations.create()
+    said: Any = [{"role": "user", "content": one} for one in "ab"]
+    first, second = client.conversations.items.create(made.id, items=said).data
+    assert client.conversations.items.retrieve(second.id or "", conversation_id=made.id) == second
+    client.conversations.items.delete(first.id or "", conversation_id=made.id)
+    assert list(client.conversations.items.list(made.id)) == [second]
+    changed = client.conversations.update(made.id, metadata={"a": "b"})
+    assert client.conversations.retrieve(made.id) == changed
+    assert client.conversations.delete(made.id).deleted
+    with pytest.raises(openai.NotFoundError, match="no conversation"):
+        client.responses.create(model="library", input="y", conversation=made.id)
+
+
+def test_tools_are_told_back_as_they_came(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "code_interpreter", "container": {"type": "auto"}}, WEATHER]
+    found = client.responses.create(model="library", input="SAY a END", tools=tools)
+    assert [one.to_dict() for one in found.tools] == tools

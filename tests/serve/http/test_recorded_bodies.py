@@ -48,7 +48,27 @@ def google(**fields: Any) -> dict[str, Any]:
     return {"contents": [{"parts": [{"text": "x"}]}], **fields}
 
 
+TREE = {
+    "type": "object",
+    "properties": {"nodes": {"type": "array", "items": {"$ref": "#/definitions/Node"}}},
+}
+"""It refers to what it does not have, as the nested types of DSPy.rb do."""
+GIVEN_BACK = {
+    "role": "assistant",
+    "tool_calls": [
+        {"id": "c", "index": -1, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    ],
+}
 TAKEN: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, chat(keep_alive="5m", audio={"voice": "alloy", "format": "wav"}), "audio, keep_alive"),
+    (CHAT, {"messages": [ASKED, GIVEN_BACK, ASKED], "max_tokens": 2}, ""),
+    (
+        "/v1/messages",
+        messages(
+            tools=[{"name": "f", "input_schema": TREE}], tool_choice={"type": "tool", "name": "f"}
+        ),
+        "tools.$ref",
+    ),
     (CHAT, chat(usage={"include": True}), ""),
     (CHAT, chat(provider={"only": ["a"]}, models=["b"], transforms=["middle-out"]), "provider"),
     (CHAT, chat(thinking={"type": "enabled", "clear_thinking": False}), ""),
@@ -223,6 +243,11 @@ def test_googles_files_are_told_as_text_or_refused_by_their_kind(stub: Server) -
         assert f"contents: {kind} is not served here" in asked(kind).text
     assert "not base64 of a text" in asked("text/csv", "_w==").text
     assert "files that a model made" in asked("image/png", role="model").text
+
+
+def test_a_field_whose_name_no_field_here_could_have_is_named(stub: Server) -> None:
+    said = stub.post(CHAT, chat(**{"tensorzero::tags": {"a": "b"}})).json()["error"]["message"]
+    assert said.startswith("tensorzero::tags is no field of this request")
 
 
 def test_parts_that_are_not_served_are_named(stub: Server) -> None:

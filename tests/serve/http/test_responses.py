@@ -140,7 +140,7 @@ def test_log_probabilities_stand_beside_the_text(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"conversation": "conv_1"}, "conversation"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"background": True, "store": False}, "background"),
         ({"background": True, "stream": True}, "background"),
         ({"truncation": "middle"}, "truncation"),
@@ -214,7 +214,7 @@ def test_the_model_is_told_of_the_allowed_tools_alone(stub: Server) -> None:
     ]
     assert counts[0] == counts[1] < counts[2]
     told = stub.post("/v1/responses", {**body, "tool_choice": named}).json()
-    assert (told["tool_choice"], len(told["tools"])) == ("auto", 1)
+    assert (told["tool_choice"], told["tools"]) == (named, tools)
     unknown = {**named, "tools": [{"type": "function", "name": "nothing"}]}
     refused = stub.post("/v1/responses", {**body, "tool_choice": unknown})
     assert refused.json()["error"]["param"] == "tool_choice"

@@ -22,7 +22,16 @@ DECIMAL = {"anyOf": [{"type": "number"}, {**TEXT, "pattern": r"^(?!^[-+.]*$)[+-]
         ({**TEXT, "format": "binary"}, ("format",), TEXT),
         ({"type": "integer", "format": "int32"}, ("format",), {"type": "integer"}),
         ({**NODE, "anyOf": [{"required": ["y"]}]}, ("anyOf",), NODE),
-        ({"type": "object", "$ref": "#/x"}, ("type",), {"$ref": "#/x"}),
+        (
+            {"$defs": {"x": NODE}, "type": "object", "$ref": "#/$defs/x"},
+            ("type",),
+            {"$defs": {"x": NODE}, "$ref": "#/$defs/x"},
+        ),
+        (
+            {"type": "array", "items": {"$ref": "#/$defs/x"}},
+            ("$ref",),
+            {"type": "array", "items": {}},
+        ),
         ({"$ref": "http://a/b"}, ("$ref",), {}),
         ({"allOf": [NODE, TEXT]}, ("allOf",), {"allOf": [NODE]}),
         ({"oneOf": [NODE, NODE]}, ("oneOf",), {"anyOf": [NODE, NODE]}),

@@ -24,6 +24,7 @@ from ridgeline.serve.http.routes import (
     cohere_chat,
     cohere_older,
     completions,
+    conversations,
     embed,
     embeddings,
     facts,
@@ -50,6 +51,7 @@ ROUTES = (
         cohere_chat,
         cohere_older,
         older_texts,
+        conversations,
         generate,
         google,
         ollama,
@@ -94,6 +96,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.kept_responses = KeptResponses()
+    app.state.kept_conversations = KeptResponses()
     app.state.background = BackgroundResponses()
     for route in ROUTES:
         app.include_router(route.router)
@@ -128,6 +131,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
     # Of a value that fits no alternative, what is wrong beyond its type says more.
     worst = max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] in _TOO_SHORT))
     path = [str(part) for part in worst["loc"][1:] if _is_field(part)]
+    if worst["type"] == "extra_forbidden" and not _is_field(worst["loc"][-1]):
+        path.append(str(worst["loc"][-1]))  # a name as no field here has: "tensorzero::tags"
     param = path[0] if path else None
     where = ".".join(path)
     match worst["type"]:

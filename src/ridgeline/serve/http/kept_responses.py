@@ -1,17 +1,20 @@
 """Responses that are kept for `previous_response_id` and for who asks for them again.
 
-They stand in memory as JSON, bounded together: what was not asked for longest goes first, and all
-of them with the server. Where the server has API keys, one that was made with a key is there for
-that key alone.
+Conversations are kept in the same way, in a place of their own: a document and its items. All
+stand in memory as JSON, bounded together: what was not asked for longest goes first, and all of
+them with the server. Where the server has API keys, one that was made with a key is there for that
+key alone.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+
+from ridgeline.serve.http.protocol.errors import refused
 
 MOST_KEPT_BYTES = 16 * 2**20
 """The JSON of conversations and answers together."""
@@ -53,6 +56,32 @@ class KeptResponse:
     def conversation(self) -> list[dict[str, Any]]:
         """What the next input goes on from: the items, and the answer's own."""
         return [*self.input, *self.response["output"]]
+
+
+def page_of(
+    items: list[dict[str, Any]], *, limit: int, order: Literal["asc", "desc"], after: str | None
+) -> dict[str, Any]:
+    """A page of items, at most `limit` of them, behind the one whose id is `after`.
+
+    >>> found = page_of([{"id": "a"}, {"id": "b"}], limit=1, order="desc", after=None)
+    >>> found["data"], found["has_more"]
+    ([{'id': 'b'}], True)
+
+    Raises:
+        ApiError: No item has that id.
+    """
+    items = items[::-1] if order == "desc" else items
+    first = 0
+    if after is not None:
+        names = [one.get("id") for one in items]
+        if after not in names:
+            raise refused(f"after: no item {after[:100]!r} here", "after")
+        first = names.index(after) + 1
+    page = items[first : first + limit]
+    ends = {"first_id": page[0].get("id") if page else None}
+    ends["last_id"] = page[-1].get("id") if page else None
+    more = first + limit < len(items)
+    return {"object": "list", "data": page, **ends, "has_more": more}
 
 
 class KeptResponses:

@@ -83,6 +83,8 @@ def listed(items: list[InputItem]) -> list[dict[str, Any]]:
         plain = item.model_dump(exclude_none=True, by_alias=True)
         kind = plain["type"]
         plain.setdefault("id", f"{_PREFIXES.get(kind, kind)}_{uuid.uuid4().hex}")
+        if "status" in type(item).model_fields:
+            plain.setdefault("status", "completed")
         if isinstance(item, MessageItem) and isinstance(item.content, str):
             text = "output_text" if item.role == "assistant" else "input_text"
             plain["content"] = [{"type": text, "text": item.content}]

@@ -108,23 +108,33 @@ def _node(schema: Schema, root: Schema, moved: dict[str, Schema]) -> Schema:
     return found
 
 
+def place_of(target: str, root: Schema) -> tuple[Any, bool]:
+    """What a reference leads to, None where to nothing, and whether along plain names alone.
+
+    >>> place_of("#/$defs/a", {"$defs": {"a": {}}}), place_of("#/$defs/b", {"$defs": {}})
+    (({}, True), (None, False))
+    """
+    names = [unquote(one).replace("~1", "/").replace("~0", "~") for one in target[2:].split("/")]
+    place: Any = root
+    is_plain = "/".join(names) == target[2:]
+    for name in names:
+        if isinstance(place, list) and name.isdecimal() and int(name) < len(place):
+            place, is_plain = place[int(name)], False
+        elif isinstance(place, dict) and name in place:
+            place = place[name]
+        else:
+            return None, False
+    return place, is_plain
+
+
 def _reference(schema: dict[str, Any], root: Schema, moved: dict[str, Schema]) -> None:
     """Let a reference along a list's number or an escaped name lead to a definition of its own."""
     target = schema.get("$ref")
     if not isinstance(target, str) or not target.startswith("#/"):
         return
-    names = [unquote(one).replace("~1", "/").replace("~0", "~") for one in target[2:].split("/")]
-    place = root
-    plain = True
-    for name in names:
-        if isinstance(place, list) and name.isdecimal() and int(name) < len(place):
-            place, plain = place[int(name)], False
-        elif isinstance(place, dict) and name in place:
-            place = place[name]
-        else:
-            return  # its compiler says that there is none
-    if plain and "/".join(names) == target[2:]:
-        return
+    place, is_plain = place_of(target, root)
+    if place is None or is_plain:
+        return  # where there is none its compiler says so
     name = f"at {target[2:]}".translate({ord(sign): "." for sign in "/~%"})
     schema["$ref"] = f"#/{_DEFINED}/{name}"
     if name not in moved:

@@ -20,7 +20,7 @@ from ridgeline.serve.sampling.schema import (
     plainly_disjoint,
     unenforced,
 )
-from ridgeline.serve.sampling.schema_forms import known_forms
+from ridgeline.serve.sampling.schema_forms import known_forms, place_of
 
 Told = Callable[[str], None]
 _HOLDING = ("properties", "items", "prefixItems")
@@ -40,7 +40,8 @@ def loosened(schema: Any) -> tuple[Any, tuple[str, ...]]:
     """
     told: dict[str, None] = {}
     try:
-        plain = _without_sizes(schema, told.setdefault)
+        plain = _leading_somewhere(schema, schema, told.setdefault)
+        plain = _without_sizes(plain, told.setdefault)
         forms = known_forms(plain)
         if unenforced(forms) is None:
             return plain, tuple(told)
@@ -69,6 +70,17 @@ def _meant(schema: Any, tell: Told) -> Any:
     _drop(found, {key for key in _restricting(found) if key not in MEANT}, tell)
     _drop(found, _size(found), tell)
     return _inside(found, lambda one: _meant(one, tell))
+
+
+def _leading_somewhere(schema: Any, root: Any, tell: Told) -> Any:
+    """The schema without references to what it does not have."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    target = found.get("$ref")
+    if isinstance(target, str) and target.startswith("#/") and place_of(target, root)[0] is None:
+        _drop(found, {"$ref"}, tell)
+    return _inside(found, lambda one: _leading_somewhere(one, root, tell))
 
 
 def _without_sizes(schema: Any, tell: Told) -> Any:

@@ -194,9 +194,9 @@ class ChatRequest(SamplingFields):
     """A conversation to be answered."""
 
     hints: ClassVar[frozenset[str]] = ASKED_HINTS | {
-        "store", "prediction", "prompt_cache_options", "verbosity",
+        "store", "prediction", "prompt_cache_options", "verbosity", "audio",
     }  # fmt: skip
-    idle = SEARCHES | {"disable_tool_validation"}
+    idle = SEARCHES | {"disable_tool_validation", "keep_alive"}
 
     messages: list[Message] = Field(min_length=1, max_length=4096)
     max_tokens: MostTokens = None
@@ -228,7 +228,8 @@ class ChatRequest(SamplingFields):
     """What the template shows as sources; refused where it shows none."""
     chat_template_kwargs: Variables | None = None
     """Variables of the template, such as Qwen's `enable_thinking`."""
-    audio: None = None
+    audio: Annotated[dict[str, Any], few(16)] | None = None
+    """How a voice would sound, of an answer that is text whatever `modalities` says."""
     function_call: Literal["none"] | None = None
     """The older name of `tool_choice`, as far as it asks for nothing."""
     functions: None = None

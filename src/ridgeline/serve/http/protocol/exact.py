@@ -140,7 +140,7 @@ def told(place: str, keywords: Iterable[str]) -> list[str]:
     >>> told("tools", ["uniqueItems", "a\\r\\nb"])
     ['tools.uniqueItems']
     """
-    plain = [one for one in keywords if one.isidentifier() and one.isascii()]
+    plain = [one for one in keywords if one.removeprefix("$").isidentifier() and one.isascii()]
     return [f"{place}.{one[:LONGEST_NAME]}" for one in plain[:MOST_NAMES]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -81,6 +82,16 @@ class ReasoningOptions(Strict):
     """How OpenAI's servers let their models think."""
 
 
+class NamedConversation(Strict):
+    """A conversation by its id."""
+
+    id: Annotated[str, Field(max_length=512)]
+
+
+GivenConversation = Annotated[
+    NamedConversation,
+    BeforeValidator(lambda given: {"id": given} if isinstance(given, str) else given),
+]
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -142,7 +153,8 @@ class ResponsesRequest(SamplingFields):
     """Whether the response comes at once, queued, to be asked for by its id."""
     previous_response_id: Annotated[str, Field(max_length=512)] | None = None
     """The response that this one goes on from."""
-    conversation: None = None
+    conversation: GivenConversation | None = None
+    """The kept conversation that goes on: its items come first, and the new ones are added."""
     prompt: None = None
     max_tool_calls: int | None = None
     """A bound on the calls of tools that a server runs."""
@@ -152,6 +164,7 @@ class ResponsesRequest(SamplingFields):
     prompt_logprobs: None = None
 
     _allowed: bool = PrivateAttr(default=False)
+    _told: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -162,6 +175,7 @@ class ResponsesRequest(SamplingFields):
             return read(given)
         body = read(only_allowed(given))
         body._allowed = names_allowed(given)
+        body._told = {name: given.get(name) for name in ("tools", "tool_choice")}
         return body
 
     @model_validator(mode="after")
@@ -169,6 +183,12 @@ class ResponsesRequest(SamplingFields):
         if self.background and (self.stream or self.store is False):
             wrong = "stream: true" if self.stream else "store: false"
             raise ValueError(f"background does not go with {wrong}: it is asked for by its id")
+        return self
+
+    @model_validator(mode="after")
+    def _goes_on_from_one(self) -> ResponsesRequest:
+        if self.conversation is not None and self.previous_response_id is not None:
+            raise ValueError("previous_response_id does not go with conversation")
         return self
 
     @model_validator(mode="after")
@@ -193,6 +213,14 @@ class ResponsesRequest(SamplingFields):
         searches = (one for one in self.items if isinstance(one, SearchCallItem))
         found += dict.fromkeys(f"input.{one.type}" for one in searches)
         return found
+
+    @property
+    def told_tools(self) -> dict[str, Any]:
+        """The tools and the choice among them as they came, which the response tells back."""
+        return {
+            "tools": self._told.get("tools") or [],
+            "tool_choice": self._told.get("tool_choice") or "auto",
+        }
 
     @property
     def items(self) -> list[InputItem]:

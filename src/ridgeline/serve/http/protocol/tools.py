@@ -167,8 +167,8 @@ class GivenToolCall(Strict):
     id: Text
     type: Literal["function"] = "function"
     function: CalledFunction
-    index: int | None = Field(None, ge=0)
-    """Its place among the calls, as streams tell it."""
+    index: int | None = None
+    """Its place among the calls, as streams tell it: GLM's say -1."""
 
 
 class CalledCustomTool(Strict):
@@ -188,7 +188,7 @@ class GivenCustomCall(Strict):
     id: Text
     type: Literal["custom"]
     custom: CalledCustomTool
-    index: int | None = Field(None, ge=0)
+    index: int | None = None
 
     @property
     def function(self) -> CalledFunction:

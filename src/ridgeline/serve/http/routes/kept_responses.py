@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from ridgeline.serve.http.background import BackgroundResponses
 from ridgeline.serve.http.gate import owner_of
-from ridgeline.serve.http.kept_responses import KeptResponse, KeptResponses
+from ridgeline.serve.http.kept_responses import KeptResponse, KeptResponses, page_of
 from ridgeline.serve.http.protocol.errors import ApiError, refused
 from ridgeline.serve.http.reply import json_response
 
@@ -59,20 +59,7 @@ async def input_items(
 ) -> Response:
     """The items that a response answers, a page of them; the last ones first."""
     items = _found(request, response_id).input
-    if order == "desc":
-        items.reverse()
-    first = 0
-    if after is not None:
-        names = [one.get("id") for one in items]
-        if after not in names:
-            raise refused(f"after: no item {after[:100]!r} in this response", "after")
-        first = names.index(after) + 1
-    page = items[first : first + limit]
-    ends: dict[str, Any] = {}
-    if page:
-        ends = {"first_id": page[0].get("id"), "last_id": page[-1].get("id")}
-    more = first + limit < len(items)
-    return json_response({"object": "list", "data": page, **ends, "has_more": more})
+    return json_response(page_of(items, limit=limit, order=order, after=after))
 
 
 def previous(request: Request, response_id: str | None) -> list[dict[str, Any]]:

@@ -17,12 +17,14 @@ from starlette.responses import Response
 from ridgeline.serve.http.background import BackgroundResponses
 from ridgeline.serve.http.growing_chat import BegunChat, chat_logprobs
 from ridgeline.serve.http.protocol.errors import ApiError, refused, renaming
+from ridgeline.serve.http.protocol.response_items import InputItem
 from ridgeline.serve.http.protocol.responses import ResponsesRequest
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import StreamShape, json_response, record_of, respond, service_of
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
 from ridgeline.serve.http.response_request import NAMES, chat_fields, continued, listed
 from ridgeline.serve.http.routes.chat import begin_chat, chat_of, chat_prompt
+from ridgeline.serve.http.routes.conversations import add_said, said_before
 from ridgeline.serve.http.routes.kept_responses import keep, previous, replace
 from ridgeline.serve.messages import Delta, TokenLogprobs
 
@@ -37,15 +39,24 @@ async def responses(request: Request, body: ResponsesRequest) -> Response:
     """Answer a text or a conversation, whole or as a stream of named events."""
     record = record_of(request)
     record.without_effect = body.without_effect
-    body = continued(body, previous(request, body.previous_response_id))
+    new = body.items
+    body = continued(body, _before(request, body))
     with renaming(NAMES):
         begun = await begin_chat(service_of(request), record, chat_of(chat_fields(body)))
     writer = _Response(body, begun, functools.partial(keep, request))
+    if body.conversation is not None:
+        writer.add_to(functools.partial(add_said, request, body.conversation.id), new)
     if body.background:
         return _in_background(request, begun, writer)
     shape = StreamShape(named=True, failure=writer.failure)
     with renaming(NAMES):
         return await respond(request, [begun.submit], writer, stream=body.stream, shape=shape)
+
+
+def _before(request: Request, body: ResponsesRequest) -> list[Event]:
+    """The items that a request goes on from. Raises ApiError where they are not kept."""
+    name = None if body.conversation is None else body.conversation.id
+    return said_before(request, name) or previous(request, body.previous_response_id)
 
 
 def _in_background(request: Request, begun: BegunChat, writer: _Response) -> Response:
@@ -63,7 +74,7 @@ async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
     """How many tokens the model would be given."""
     record = record_of(request)
     record.without_effect = body.without_effect
-    body = continued(body, previous(request, body.previous_response_id))
+    body = continued(body, _before(request, body))
     with renaming(NAMES):
         prompt = await chat_prompt(service_of(request), chat_of(chat_fields(body)))
     record.prompt_tokens = len(prompt)
@@ -83,6 +94,12 @@ class _Response:
         """The items' ids."""
         self._created = int(time.time())
         self._num_events = 0
+        self._said: Callable[[list[Event]], None] | None = None
+
+    def add_to(self, add: Callable[[list[Event]], None], new: list[InputItem]) -> None:
+        """Add the request's own items and the answer's to a conversation when all has come."""
+        asked = listed(new)
+        self._said = lambda answer: add([*asked, *answer])
 
     def add(self, position: int, delta: Delta) -> None:
         for _ in self.chunks(position, delta):
@@ -127,13 +144,20 @@ class _Response:
             detail = error.body.error
             said = {"code": str(detail.code), "message": detail.message}
             return {**self._document("failed"), "error": said}
-        return self._document("in_progress" if usage is None else self._status, usage)
+        return self._document("in_progress") if usage is None else self._over(usage)
 
     def _complete(self, usage: TokenUsage) -> Event:
         """The response when all has come, which is kept unless that is not wanted."""
-        found = self._document(self._status, usage)
+        found = self._over(usage)
         if found["store"]:
             found["store"] = self._keep(found, listed(self._asked.items))
+        return found
+
+    def _over(self, usage: TokenUsage) -> Event:
+        """The response when all has come, which the conversation then has."""
+        found = self._document(self._status, usage)
+        if self._said is not None:
+            self._said(found["output"])
         return found
 
     @property
@@ -226,6 +250,7 @@ class _Response:
             "id": self._id,
             "object": "response",
             "background": bool(asked.background),
+            "conversation": _plain(asked.conversation),
             "created_at": self._created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
@@ -242,8 +267,7 @@ class _Response:
             "store": asked.store is not False,
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "text": _plain(asked.text) or {"format": {"type": "text"}},
-            "tool_choice": _plain(asked.tool_choice) or "auto",
-            "tools": [_plain(tool) for tool in asked.tools or []],
+            **asked.told_tools,
             "top_logprobs": asked.top_logprobs or 0,
             "top_p": 1.0 if body.top_p is None else body.top_p,
             "truncation": asked.truncation or "disabled",
@@ -256,7 +280,7 @@ class _Response:
         thought = self._reply.chat.reasoning_tokens
         return {
             "input_tokens": usage.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": cached},
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
             "output_tokens": usage.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": thought},
             "total_tokens": usage.total_tokens,
