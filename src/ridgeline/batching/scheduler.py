@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection
+from operator import attrgetter
 
 from ridgeline.batching.blocks import BlockCache, direct_copies
 from ridgeline.batching.given_drafts import give_drafts
 from ridgeline.batching.invariants import check_books
 from ridgeline.batching.pace import StepPace
 from ridgeline.batching.policies import Limits, QueueFull, mode, ordering
+from ridgeline.batching.sampled_tokens import take_in
 from ridgeline.batching.sequence import (
     Counters,
     FinishReason,
@@ -33,8 +35,11 @@ from ridgeline.batching.sequence import (
     Slice,
     Status,
     Step,
+    decodes_of,
 )
 from ridgeline.errors import InputError
+
+_DRAFTS = attrgetter("drafts")
 
 
 class Scheduler:
@@ -171,18 +176,15 @@ class Scheduler:
                 prompts.append(sequence)
             elif not self._grow(sequence, copies, preempted, now, apart):
                 stuck.add(sequence)
-        # What is done for every sequence and step (here and in `complete`) is most of the cost.
+        # What is done for every sequence and step (here and in `take_in`) is most of the cost.
         # Those whose prompt is not computed yet have nothing writable.
-        make = tuple.__new__
         if apart or preempted:
             running = [one for one in self.running if one not in apart]
-        slices = [
-            make(Slice, (one, one.num_computed, 1, (), ())) for one in running if one.writable
-        ]
-        if stuck:
-            slices = [one for one in slices if one.sequence not in stuck]
-        if most_slices is not None:
-            del slices[most_slices:]
+        decoding = running
+        if prompts or stuck or preempted:
+            decoding = [one for one in running if one.writable and one not in stuck]
+        plain = tuple(decoding[:most_slices])
+        slices = decodes_of(plain)
         left = self.limits.max_tokens_per_step - len(slices)
         if preempted:
             prompts = [one for one in prompts if one.status is Status.RUNNING]
@@ -190,7 +192,8 @@ class Scheduler:
         if self.pace is not None and slices and (prompts or self.waiting):
             next_ones = self.waiting[: max(0, self._most_running - len(self.running))]
             most = self.pace.tokens_of_prompts(len(slices), prompts, next_ones, self.cache)
-        if [None for one in running if one.drafts]:
+        if any(map(_DRAFTS, running)):
+            plain = ()
             share = left // 2 if prompts or self.waiting else left
             left -= give_drafts(slices, share, copies, self.cache, self.counters)
         if most is not None:
@@ -202,7 +205,7 @@ class Scheduler:
             self._admit(slices, left, now, most_slices)
         if slices:
             self.counters.steps += 1
-        return Step(tuple(slices), direct_copies(copies), tuple(preempted))
+        return Step(tuple(slices), direct_copies(copies), tuple(preempted), plain)
 
     def complete(self, step: Step, sampled: list[list[int]], now: float) -> None:
         """Take in what a step computed.
@@ -217,43 +220,7 @@ class Scheduler:
                 one token more.
             now: Seconds.
         """
-        ended: list[Sequence] = []
-        generated = len(sampled)
-        for (sequence, start, count, drafts, parents), new in zip(
-            step.slices, sampled, strict=True
-        ):
-            if sequence.finish_reason is not None:
-                generated -= 1
-                continue
-            tokens = sequence.tokens
-            computed = start + count
-            if computed < len(tokens):
-                sequence.num_computed = computed
-                generated -= 1
-                continue
-            if drafts:
-                accepted = len(new) - 1
-                assert 0 <= accepted <= len(drafts), "one token, and at most one per draft"
-                self.counters.accepted_tokens += accepted
-                generated += accepted
-                computed += accepted
-                tokens += new
-                sequence.num_computed = computed
-                if parents:
-                    self.cache.shrink(sequence)
-            else:
-                (token,) = new
-                tokens.append(token)
-                sequence.num_computed = computed
-            if sequence.first_token_at is None:
-                sequence.first_token_at = now
-            if computed + 1 >= sequence.most_tokens:
-                ended.append(sequence)
-        if self.cache.kept is not None:
-            for one in step.slices:
-                if one.sequence.finish_reason is None:
-                    self.cache.slide(one.sequence)
-        self.counters.generation_tokens += generated
+        ended = take_in(step, sampled, now, self.cache, self.counters)
         for sequence in ended:
             whole = sequence.most_tokens == self._most_tokens(sequence)
             self.finish(sequence, FinishReason.LENGTH if whole else FinishReason.HANDOVER, now)
