@@ -73,15 +73,18 @@ def test_a_text_is_bounded_and_scored_in_the_words_of_chats(stub: Server) -> Non
          "max_tool_calls"),
         ("/v1/messages", {**CHAT, "model": "library", "fallbacks": "default"}, "fallbacks"),
         ("/v1/messages", {**CHAT, "model": "library", "metadata": {"team": "a"}}, "metadata.team"),
-        ("/v1/messages",
-         {**CHAT, "model": "library", "output_config": {"task_budget": {"total": 9}}},
-         "output_config.task_budget"),
     ],
 )  # fmt: skip
 def test_what_nothing_can_follow_from_is_named(
     stub: Server, path: str, body: dict[str, Any], told: str
 ) -> None:
     assert told in named(stub.post(path, body))
+
+
+def test_a_budget_that_claude_would_answer_by_is_refused(stub: Server) -> None:
+    asked = {**CHAT, "model": "library", "output_config": {"task_budget": {"total": 9}}}
+    said = stub.post("/v1/messages", asked).json()["error"]["message"]
+    assert said == "output_config.task_budget is not supported; leave it out"
 
 
 def test_notes_of_other_servers_in_an_earlier_answer_are_let_go(stub: Server) -> None:

@@ -112,8 +112,9 @@ class OutputOptions(Strict):
 
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: SchemaFormat | None = None
-    task_budget: dict[str, Any] | None = None
-    """What Claude is told of the tokens that a task has left; other models know no such thing."""
+    task_budget: None = None
+    """What Claude is told of the tokens that a task has left, by which it answers otherwise; models
+    here are told of none."""
 
 
 class RequestMetadata(Strict):
@@ -192,8 +193,6 @@ class MessagesRequest(Strict):
         blocks = (one for turn in self.messages for one in turn.content)
         foreign = (one for one in blocks if isinstance(one, ForeignBlock))
         found += dict.fromkeys(f"messages.{one.type}" for one in foreign)
-        if self.output_config and self.output_config.task_budget:
-            found.append("output_config.task_budget")
         if self._thinks_not and self.output_config and self.output_config.effort:
             found.append("output_config.effort")
         return found
