@@ -85,3 +85,31 @@ def test_work_of_an_engine_that_dies_has_failed(model: Path) -> None:
         assert "try again" in found.error.message
         until(lambda: server.get("/ready").status_code == 200, "the engine's return")
         assert ended(client, begun(client, "SAY hello END").id).output_text == "hello"
+
+
+def test_a_stream_in_the_background_goes_on_and_is_told_again(
+    client: openai.OpenAI, stub: Server
+) -> None:
+    with begun(client, "SLOW SAY hello there END", stream=True) as stream:
+        first = [next(stream) for _ in range(4)]
+    assert [one.type for one in first[:3]] == [
+        "response.created", "response.queued", "response.in_progress",
+    ]  # fmt: skip
+    name = first[0].response.id
+    rest = list(client.responses.retrieve(name, stream=True, starting_after=3))
+    assert [one.sequence_number for one in rest] == list(range(4, 4 + len(rest)))
+    assert rest[-1].type == "response.completed"
+    assert rest[-1].response == client.responses.retrieve(name)
+    text = [one.delta for one in [*first, *rest] if one.type == "response.output_text.delta"]
+    assert "".join(text) == rest[-1].response.output_text == "hello there"
+    again = list(client.responses.retrieve(name, stream=True))
+    assert [one.type for one in again[-len(rest) :]] == [one.type for one in rest]
+    stopped = begun(client, "SLOW FILL", stream=True, max_output_tokens=200)
+    client.responses.cancel(next(stopped).response.id)
+    assert "response.completed" not in [one.type for one in stopped]
+    client.responses.delete(name)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(name, stream=True)
+    whole = begun(client, "SAY a END")
+    with pytest.raises(openai.BadRequestError, match="begun with background and stream"):
+        client.responses.retrieve(whole.id, stream=True)

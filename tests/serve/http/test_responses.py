@@ -142,7 +142,6 @@ def test_log_probabilities_stand_beside_the_text(client: openai.OpenAI) -> None:
     [
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"background": True, "store": False}, "background"),
-        ({"background": True, "stream": True}, "background"),
         ({"truncation": "middle"}, "truncation"),
         ({"input": "x " * 3000}, "input"),
         ({"tools": [{"type": "computer_use_preview"}]}, "tools"),

@@ -3,11 +3,15 @@
 Each is kept from the beginning (`kept_responses.py`), as queued, and replaced by what came of it.
 Where it is forgotten in between, its work ends. All work ends with the server, which does not wait
 for it: once it drains, nobody could ask for a response any more.
+
+What was asked for as a stream has its events written down, too, for whoever comes again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from ridgeline.serve.http.access_log import RequestRecord
@@ -18,6 +22,51 @@ from ridgeline.serve.http.service import Service
 from ridgeline.serve.messages import Delta, Submit
 
 Document = dict[str, Any]
+MOST_EVENT_BYTES = 16 * 2**20
+"""The events of responses that are over, together; those of the oldest go first."""
+
+
+class ResponseEvents:
+    """The events of one response, as far as it has come."""
+
+    def __init__(self) -> None:
+        self._events: list[bytes] = []
+        self._is_over = False
+        self._grown = asyncio.Event()
+        self.num_bytes = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more will come."""
+        return self._is_over
+
+    def add(self, event: bytes) -> None:
+        """Write one more event down; followers hear of it."""
+        self._events.append(event)
+        self.num_bytes += len(event)
+        self._wake()
+
+    def end(self) -> None:
+        """Let followers go when they have all that is there."""
+        self._is_over = True
+        self._wake()
+
+    async def follow(self, first: int) -> AsyncIterator[bytes]:
+        """The events from number `first` on, until the last one."""
+        place = first
+        while True:
+            grown = self._grown
+            while place < len(self._events):
+                yield self._events[place]
+                place += 1
+            if self._is_over:
+                return
+            if grown is self._grown:
+                await grown.wait()
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
 
 
 class BackgroundWriter(Protocol):
@@ -35,6 +84,7 @@ class BackgroundResponses:
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._logs: OrderedDict[str, ResponseEvents] = OrderedDict()
 
     def begin(
         self,
@@ -43,8 +93,11 @@ class BackgroundResponses:
         submit: Submit,
         record: RequestRecord,
         writer: BackgroundWriter,
+        log: ResponseEvents | None = None,
     ) -> None:
-        """Have a response computed."""
+        """Have a response computed, and its events kept where they have a log."""
+        if log is not None:
+            self._logs[name] = log
         deltas = service.open_deltas([submit])
         work = _compute(deltas, record, writer)
         task = self._tasks[name] = asyncio.get_running_loop().create_task(work)
@@ -52,6 +105,9 @@ class BackgroundResponses:
         def over(_: object) -> None:
             service.close_deltas(deltas)  # also of work that was ended before it began
             self._tasks.pop(name, None)
+            if log is not None:
+                log.end()
+                self._forget_oldest()
 
         task.add_done_callback(over)
 
@@ -59,6 +115,24 @@ class BackgroundResponses:
         """End the work on a response; False where there is none, or none any more."""
         task = self._tasks.pop(name, None)
         return task is not None and task.cancel()
+
+    def log_of(self, name: str) -> ResponseEvents | None:
+        """The events of a response; None: they were not kept, or are not any more."""
+        return self._logs.get(name)
+
+    def forget(self, name: str) -> None:
+        """End the work on a response that is deleted, and let its events go."""
+        self.end(name)
+        self._logs.pop(name, None)
+
+    def _forget_oldest(self) -> None:
+        over = {name: log for name, log in self._logs.items() if log.is_over}
+        too_many = sum(log.num_bytes for log in over.values()) - MOST_EVENT_BYTES
+        for name, log in over.items():
+            if too_many <= 0:
+                return
+            del self._logs[name]
+            too_many -= log.num_bytes
 
 
 async def _compute(deltas: Deltas, record: RequestRecord, writer: BackgroundWriter) -> None:

@@ -180,9 +180,8 @@ class ResponsesRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _background_is_kept(self) -> ResponsesRequest:
-        if self.background and (self.stream or self.store is False):
-            wrong = "stream: true" if self.stream else "store: false"
-            raise ValueError(f"background does not go with {wrong}: it is asked for by its id")
+        if self.background and self.store is False:
+            raise ValueError("background does not go with store: false: it is asked for by its id")
         return self
 
     @model_validator(mode="after")

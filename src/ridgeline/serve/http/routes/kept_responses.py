@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ridgeline.serve.http.background import BackgroundResponses
+from ridgeline.serve.http.background import BackgroundResponses, ResponseEvents
 from ridgeline.serve.http.gate import owner_of
 from ridgeline.serve.http.kept_responses import KeptResponse, KeptResponses, page_of
 from ridgeline.serve.http.protocol.errors import ApiError, refused
-from ridgeline.serve.http.reply import json_response
+from ridgeline.serve.http.reply import EventStream, StreamShape, json_response
 
 router = APIRouter(prefix="/v1/responses/{response_id}")
 MOST_ITEMS = 100
@@ -19,19 +19,33 @@ MOST_ITEMS = 100
 
 
 @router.get("")
-async def retrieve(request: Request, response_id: str, *, stream: bool = False) -> Response:
-    """The response as it was told when it was complete, or as far as it has come."""
+async def retrieve(
+    request: Request,
+    response_id: str,
+    *,
+    stream: bool = False,
+    starting_after: Annotated[int, Query(ge=-1)] = -1,
+) -> Response:
+    """The response as it was told when it was complete, or as far as it has come.
+
+    One that was begun in the background as a stream is told as a stream again, from the event
+    behind `starting_after` on.
+    """
     found = _found(request, response_id)
-    if stream:
-        raise refused("stream: a response that is complete is not streamed again", "stream")
-    return Response(found.document, media_type="application/json")
+    if not stream:
+        return Response(found.document, media_type="application/json")
+    log = _background(request).log_of(response_id)
+    if log is None:
+        text = "stream: only a response that was begun with background and stream is streamed again"
+        raise refused(text, "stream")
+    return followed(log, starting_after + 1)
 
 
 @router.delete("")
 async def delete(request: Request, response_id: str) -> Response:
     """Forget a response; later ones that go on from it stay whole."""
     _found(request, response_id)
-    _background(request).end(response_id)
+    _background(request).forget(response_id)
     _kept(request).forget(response_id, owner_of(request.scope))
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
@@ -60,6 +74,11 @@ async def input_items(
     """The items that a response answers, a page of them; the last ones first."""
     items = _found(request, response_id).input
     return json_response(page_of(items, limit=limit, order=order, after=after))
+
+
+def followed(log: ResponseEvents, first: int = 0) -> Response:
+    """The events of a response in the background, from number `first` on, as they come."""
+    return EventStream(log.follow(first), lambda: None, lambda _: None, StreamShape(named=True))
 
 
 def previous(request: Request, response_id: str | None) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ridgeline.serve.http.background import BackgroundResponses
+from ridgeline.serve.http.background import BackgroundResponses, ResponseEvents
 from ridgeline.serve.http.growing_chat import BegunChat, chat_logprobs
 from ridgeline.serve.http.protocol.errors import ApiError, refused, renaming
 from ridgeline.serve.http.protocol.response_items import InputItem
@@ -25,7 +25,7 @@ from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
 from ridgeline.serve.http.response_request import NAMES, chat_fields, continued, listed
 from ridgeline.serve.http.routes.chat import begin_chat, chat_of, chat_prompt
 from ridgeline.serve.http.routes.conversations import add_said, said_before
-from ridgeline.serve.http.routes.kept_responses import keep, previous, replace
+from ridgeline.serve.http.routes.kept_responses import followed, keep, previous, replace
 from ridgeline.serve.messages import Delta, TokenLogprobs
 
 router = APIRouter()
@@ -60,13 +60,14 @@ def _before(request: Request, body: ResponsesRequest) -> list[Event]:
 
 
 def _in_background(request: Request, begun: BegunChat, writer: _Response) -> Response:
-    """Answer at once that a response is queued, and have it computed."""
+    """Answer at once that a response is queued, or with its events, and have it computed."""
     queued = writer.queued()
-    waiting = _Background(writer, functools.partial(replace, request))
+    log = ResponseEvents() if writer.streams else None
+    waiting = _Background(writer, functools.partial(replace, request), log)
     background: BackgroundResponses = request.app.state.background
     service, record = service_of(request), record_of(request)
-    background.begin(queued["id"], service, begun.submit, record, waiting)
-    return json_response(queued)
+    background.begin(queued["id"], service, begun.submit, record, waiting, log)
+    return json_response(queued) if log is None else followed(log)
 
 
 @router.post("/v1/responses/input_tokens")
@@ -108,9 +109,17 @@ class _Response:
     def whole(self, usage: TokenUsage) -> Event:
         return self._complete(usage)
 
+    @property
+    def streams(self) -> bool:
+        """Whether the response is told in events."""
+        return bool(self._asked.stream)
+
     def opening(self) -> Iterator[Event]:
-        for kind in ("created", "in_progress"):
-            yield self._event(kind, response=self._document("in_progress"))
+        early = "queued" if self._asked.background else "in_progress"
+        yield self._event("created", response=self._document(early))
+        if early == "queued":
+            yield self._event("queued", response=self._document(early))
+        yield self._event("in_progress", response=self._document("in_progress"))
 
     def chunks(self, position: int, delta: Delta) -> Iterator[Event]:  # noqa: ARG002  one prompt
         for step in self._reply.take(delta):
@@ -145,6 +154,10 @@ class _Response:
             said = {"code": str(detail.code), "message": detail.message}
             return {**self._document("failed"), "error": said}
         return self._document("in_progress") if usage is None else self._over(usage)
+
+    def ending(self, document: Event) -> Event:
+        """The last event of a stream in the background, by the response as it ended."""
+        return self._event(document["status"], response=document)
 
     def _complete(self, usage: TokenUsage) -> Event:
         """The response when all has come, which is kept unless that is not wanted."""
@@ -290,21 +303,35 @@ class _Response:
 class _Background:
     """Keeps the states of a response in the background; a `background.BackgroundWriter`."""
 
-    def __init__(self, writer: _Response, replace: Callable[[Event], bool]) -> None:
+    def __init__(
+        self, writer: _Response, replace: Callable[[Event], bool], log: ResponseEvents | None
+    ) -> None:
         self._writer = writer
         self._replace = replace
+        self._log = log
         self._wanted: bool | None = None
+        self._tell(writer.opening())
 
     def add(self, position: int, delta: Delta) -> None:
-        self._writer.add(position, delta)
+        self._tell(self._writer.chunks(position, delta))
 
     def replace(self, usage: TokenUsage | None, error: ApiError | None = None) -> bool:
         if self._wanted and usage is None and error is None:
             return True  # that it is under way is known
-        self._wanted = self._replace(self._writer.state(usage, error))
+        state = self._writer.state(usage, error)
+        if usage is not None or error is not None:
+            self._tell(iter((self._writer.ending(state),)))
+        self._wanted = self._replace(state)
         return self._wanted
 
+    def _tell(self, events: Iterator[Event]) -> None:
+        """Write events down where they are; the response grows with them either way."""
+        for event in events:
+            if self._log is not None:
+                self._log.add(_NAMED.event(event))
 
+
+_NAMED = StreamShape(named=True)
 _ITEMS = {"thought": "reasoning", "text": "message", "call": "function_call"}
 """The types of items by what they hold."""
 _DELTAS = {"thought": "reasoning_text", "text": "output_text", "call": "function_call_arguments"}
