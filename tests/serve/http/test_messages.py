@@ -192,13 +192,10 @@ def test_hints_are_named_and_nothing_is_swallowed(stub: Server) -> None:
     given = {**COMMON, "messages": user("x"), "service_tier": "auto"}
     response = stub.post("/v1/messages", given)
     assert response.headers["x-without-effect"] == "service_tier"
-    kept = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
-    response = stub.post("/v1/messages", {**given, "context_management": kept})
-    assert "context_management" in response.headers["x-without-effect"]
-    cleared = {"edits": [{"type": "clear_tool_uses_20250919"}]}
-    refused = stub.post("/v1/messages", {**given, "context_management": cleared})
+    compacted = {"edits": [{"type": "compact_20260112"}]}
+    refused = stub.post("/v1/messages", {**given, "context_management": compacted})
     assert refused.status_code == 400
-    assert "context_management.edits" in refused.json()["error"]["message"]
+    assert "'compact_20260112' is not served here" in refused.json()["error"]["message"]
     unknown = stub.post("/v1/messages", {**given, "wisdom": 1})
     assert unknown.status_code == 400
     assert "wisdom" in unknown.json()["error"]["message"]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from ridgeline.serve.http.protocol.chat import Variables
+from ridgeline.serve.http.protocol.context_edits import ContextManagement
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.exact import Strict
 from ridgeline.serve.http.protocol.fields import StopString, Text
@@ -126,19 +127,6 @@ class RequestMetadata(Strict):
     """Stands in the request's log line."""
 
 
-class KeptThoughts(Strict):
-    """An edit of a conversation that leaves its thoughts as they are."""
-
-    type: Literal["clear_thinking_20251015"]
-    keep: Literal["all"]
-
-
-class ContextManagement(Strict):
-    """What a server takes out of a long conversation: nothing here, so nothing may be asked for."""
-
-    edits: Annotated[list[KeptThoughts], Field(max_length=16)] | None = None
-
-
 def unless_off(given: Any) -> Any:
     """Nothing for -1, by which clients of Claude 2 switched a bound of tokens off."""
     return None if given == -1 else given
@@ -148,7 +136,7 @@ class MessagesRequest(Strict):
     """A conversation to be answered, in Anthropic's words."""
 
     hints: ClassVar[frozenset[str]] = frozenset(
-        {"service_tier", "cache_control", "context_management", "speed", "inference_geo"}
+        {"service_tier", "cache_control", "speed", "inference_geo"}
     )
     idle = frozenset({"diagnostics", "fallbacks", "fallback_credit_token", "user_profile_id"})
 

@@ -6,7 +6,7 @@ Its stream has events with names: the message, its blocks, and what each grows b
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -15,9 +15,11 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.responses import Response
 
+from ridgeline.serve.http.context_edits import edited
 from ridgeline.serve.http.growing_chat import BegunChat
 from ridgeline.serve.http.message_request import NAMES, chat_fields
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
+from ridgeline.serve.http.protocol.message_blocks import Turn
 from ridgeline.serve.http.protocol.messages import MessagesRequest, PromptCountRequest
 from ridgeline.serve.http.protocol.token_usage import PromptDetails, TokenUsage
 from ridgeline.serve.http.reply import (
@@ -29,6 +31,7 @@ from ridgeline.serve.http.reply import (
 )
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
 from ridgeline.serve.http.routes.chat import begin_chat, chat_of, chat_prompt
+from ridgeline.serve.http.service import Service
 from ridgeline.serve.messages import Delta
 
 router = APIRouter()
@@ -42,9 +45,10 @@ async def messages(request: Request, body: MessagesRequest) -> Response:
     service, record = service_of(request), record_of(request)
     record.without_effect = body.without_effect
     with renaming(NAMES):
+        body, edits = await _edited(service, body)
         asked = chat_of(chat_fields(body, service.text.template.text))
         begun = await begin_chat(service, record, asked)
-    writer = _Message(begun)
+    writer = _Message(begun, edits)
     shape = StreamShape(named=True, failure=_failure)
     with renaming(NAMES):
         return await respond(request, [begun.submit], writer, stream=body.stream, shape=shape)
@@ -55,8 +59,29 @@ async def count_tokens(request: Request, body: PromptCountRequest) -> Response:
     """Count the tokens of a conversation that is not answered."""
     service = service_of(request)
     with renaming(NAMES):
-        asked = chat_of(chat_fields(body, service.text.template.text))
-        return json_response({"input_tokens": len(await chat_prompt(service, asked))})
+        left, edits = await _edited(service, body)
+        found: Event = {"input_tokens": await _count(service, left)}
+        if edits is not None:
+            before = await _count(service, body) if edits else found["input_tokens"]
+            found["context_management"] = {"original_input_tokens": before}
+    return json_response(found)
+
+
+async def _edited(service: Service, body: Asked) -> tuple[Asked, list[Event] | None]:
+    """The request as its edits leave it, and these; None where none is asked for."""
+    if body.context_management is None:
+        return body, None
+
+    def count(turns: list[Turn]) -> Awaitable[int]:
+        return _count(service, body.model_copy(update={"messages": turns}))
+
+    turns, edits = await edited(body.messages, body.context_management, count)
+    return body.model_copy(update={"messages": turns}), edits
+
+
+async def _count(service: Service, body: MessagesRequest) -> int:
+    """The tokens of the prompt."""
+    return len(await chat_prompt(service, chat_of(chat_fields(body, service.text.template.text))))
 
 
 @router.post("/v1beta/models/count-tokens:rawPredict")
@@ -90,8 +115,9 @@ def _failure(error: ApiError) -> Event:
 class _Message:
     """Writes the message, whole or as events; a `reply.ReplyWriter`."""
 
-    def __init__(self, chat: BegunChat) -> None:
+    def __init__(self, chat: BegunChat, edits: list[Event] | None) -> None:
         self._chat = chat
+        self._edits = edits
         self._reply = ReplyParts(chat.choices[0])
         self._id = f"msg_{uuid.uuid4().hex[:24]}"
 
@@ -101,7 +127,7 @@ class _Message:
 
     def whole(self, usage: TokenUsage) -> Event:
         blocks = [_block(part) for part in self._reply.parts]
-        return {**self._document(usage), "content": blocks, **self._end()}
+        return {**self._document(usage), "content": blocks, **self._end(), **self._managed()}
 
     def opening(self) -> Iterator[Event]:
         prompt = len(self._chat.submit.prompt)  # what is cached of it is known at the end
@@ -126,7 +152,8 @@ class _Message:
                     yield {"type": "content_block_stop", **place}
 
     def closing(self, usage: TokenUsage) -> Iterator[Event]:
-        yield {"type": "message_delta", "delta": self._end(), "usage": _usage(usage)}
+        told = {"delta": self._end(), "usage": _usage(usage), **self._managed()}
+        yield {"type": "message_delta", **told}
         yield {"type": "message_stop"}
 
     def _document(self, usage: TokenUsage) -> Event:
@@ -141,6 +168,12 @@ class _Message:
             "stop_sequence": None,
             "usage": _usage(usage),
         }
+
+    def _managed(self) -> Event:
+        """The edits of the conversation, where some were asked for."""
+        if self._edits is None:
+            return {}
+        return {"context_management": {"applied_edits": self._edits}}
 
     def _end(self) -> Event:
         """Why it ended, and at which of the asked for sequences."""
