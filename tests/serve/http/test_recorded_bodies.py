@@ -245,6 +245,17 @@ def test_googles_files_are_told_as_text_or_refused_by_their_kind(stub: Server) -
     assert "files that a model made" in asked("image/png", role="model").text
 
 
+@pytest.mark.parametrize("path", [CHAT, "/api/chat"])
+def test_a_role_of_the_templates_own_is_told_to_it_and_no_other(stub: Server, path: str) -> None:
+    def said(role: str) -> Any:
+        turns = [{"role": role, "content": "thinking"}, ASKED]
+        return stub.post(path, {"model": "library", "messages": turns, "stream": False})
+
+    assert "no role 'usr'" in said("usr").text
+    # The stub's template names this one, to refuse it.
+    assert "chat template refuses this conversation: no" in said("forbidden").text
+
+
 def test_a_field_whose_name_no_field_here_could_have_is_named(stub: Server) -> None:
     said = stub.post(CHAT, chat(**{"tensorzero::tags": {"a": "b"}})).json()["error"]["message"]
     assert said.startswith("tensorzero::tags is no field of this request")

@@ -35,6 +35,16 @@ class ChatTemplate(msgspec.Struct, frozen=True, kw_only=True):
     special: bool = False
     """Whether the tokenizer adds its first token, which other templates write themselves."""
 
+    def has_role(self, role: str) -> bool:
+        """Whether it names a role that is none of the usual ones, or what its name begins with.
+
+        >>> granite = ChatTemplate(text="{% if m.role.startswith('document') %}", origin="given")
+        >>> granite.has_role("document 2"), granite.has_role("usr")
+        (True, False)
+        """
+        names = (role, role.partition(" ")[0])
+        return any(f"{quote}{name}{quote}" in self.text for name in names for quote in "'\"")
+
     @property
     def in_words(self) -> str:
         """What is said of it when the server starts."""

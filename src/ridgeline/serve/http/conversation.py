@@ -22,11 +22,12 @@ from typing import Any
 import msgspec
 
 from ridgeline.records.input_file import too_deep
-from ridgeline.serve.http.protocol.chat import (
+from ridgeline.serve.http.protocol.chat_messages import (
     AssistantMessage,
     ImagePart,
     InstructionMessage,
     Message,
+    OwnMessage,
     SeenTurn,
     TextPart,
     ToolMessage,
@@ -236,6 +237,10 @@ async def render(
     if continues and opens_turn:
         text_ = "continue_final_message needs add_generation_prompt: false"
         raise refused(text_, "continue_final_message")
+    for one in messages:
+        if isinstance(one, OwnMessage) and not text.template.has_role(one.role):
+            wrong = f"messages: this model's chat template has no role {one.role!r}"
+            raise refused(wrong, "messages")
     pictures = [part for one in messages if isinstance(one, SeenTurn) for part in one.images]
     if pictures and text.images is None:
         raise refused(

@@ -16,7 +16,7 @@ from typing import Any
 
 from ridgeline.errors import in_words
 from ridgeline.serve.http.image_fetch import LARGEST_BYTES, PARAM, fetch, too_large
-from ridgeline.serve.http.protocol.chat import ImagePart
+from ridgeline.serve.http.protocol.chat_messages import ImagePart
 from ridgeline.serve.http.protocol.errors import ApiError, refused
 from ridgeline.serve.vision.processor import ImageProcessor, PreparedImage
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
-from ridgeline.serve.http.protocol.chat import Message, Variables
+from ridgeline.serve.http.protocol.chat import Variables
+from ridgeline.serve.http.protocol.chat_messages import Message
 from ridgeline.serve.http.protocol.completions import MOST_PROMPTS
 from ridgeline.serve.http.protocol.exact import Strict
 from ridgeline.serve.http.protocol.fields import AskedModel, Text, Tokens

@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ridgeline.serve.http.protocol.chat import Message, Variables
+from ridgeline.serve.http.protocol.chat import Variables
+from ridgeline.serve.http.protocol.chat_messages import Message
 from ridgeline.serve.http.protocol.completions import MOST_PROMPTS, CompletionRequest
 from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import (

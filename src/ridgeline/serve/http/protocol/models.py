@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field, model_validator
 
-from ridgeline.serve.http.protocol.chat import Message, Variables
+from ridgeline.serve.http.protocol.chat import Variables
+from ridgeline.serve.http.protocol.chat_messages import Message
 from ridgeline.serve.http.protocol.exact import Strict
 from ridgeline.serve.http.protocol.fields import Name, PlainName, Text, TokenId
 from ridgeline.serve.http.protocol.tools import AnyTool

@@ -16,11 +16,8 @@ from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.clean_text import CleanText
 from ridgeline.serve.http.conversation import Rendered, render, tokens_of
 from ridgeline.serve.http.growing_chat import BegunChat, ChatWriter, GrowingChat
-from ridgeline.serve.http.protocol.chat import (
-    AssistantMessage,
-    ChatRequest,
-    SeenTurn,
-)
+from ridgeline.serve.http.protocol.chat import ChatRequest
+from ridgeline.serve.http.protocol.chat_messages import AssistantMessage, SeenTurn
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.exact import told
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
