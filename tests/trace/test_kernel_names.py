@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.trace.written import call, kernel, read_kineto, write
 
 from ridgeline.cli.main import run
 from ridgeline.diagnose.trace_verdict import trace_verdict
+from ridgeline.trace import kernel_names
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, class_of_name, on_tensor_cores
 
 with (Path(__file__).parent / "kernel_names.csv").open(newline="") as file:
@@ -30,6 +33,17 @@ def test_a_kernel_of_a_public_library_is_known_by_its_name(
 ) -> None:
     assert KERNEL_CLASSES[class_of_name(name)] == kind, repository
     assert on_tensor_cores(name) is SAID[tensor_cores], repository
+
+
+def test_words_that_a_rule_stands_for_find_what_its_regular_expression_finds() -> None:
+    rules = tomllib.loads(Path(kernel_names.__file__).with_name("kernel_classes.toml").read_text())
+    expressions = [name for rule in rules["rule"] for name in rule["names"]]
+    texts = [name.lower() for name, *_ in KNOWN]
+    assert len(expressions) > 300
+    for expression in expressions:
+        quick, slow = kernel_names._Names([expression]), re.compile(expression)
+        differ = [one for one in texts if quick.found_in(one) != bool(slow.search(one))]
+        assert not differ, (expression, differ[:3])
 
 
 @pytest.mark.parametrize(

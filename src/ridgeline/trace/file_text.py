@@ -10,6 +10,7 @@ skip it and no memory.
 from __future__ import annotations
 
 import codecs
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ READ_BYTES = 2**16
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 BLANKS = b" \t\r\n\0"
+_NO_BLANK = re.compile(rb"[^ \t\r\n\0]")
 _UTF16 = {
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
     b"{\0": "utf-16-le", b"[\0": "utf-16-le", b"\0{": "utf-16-be", b"\0[": "utf-16-be",
@@ -82,7 +84,7 @@ def _first_text(path: Path, size: int, changed_ns: int) -> bytes:  # noqa: ARG00
 def without_blank_stretches(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The pieces, with each that is nothing but blanks or zero bytes as one blank."""
     for piece in pieces:
-        yield piece if piece.strip(BLANKS) else b" "
+        yield piece if _NO_BLANK.search(piece) else b" "
 
 
 def _unpacked(path: Path, file: BinaryIO, warnings: list[str]) -> Iterator[bytes]:

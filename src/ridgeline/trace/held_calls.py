@@ -134,7 +134,8 @@ def launches_into_full_queues(trace: Trace) -> tuple[Ints, Ints]:
     starts = on_ticks(gpu.start_us)
     found, made_room = [known[:0]], [known[:0]]
     lines = np.stack((gpu.device, gpu.stream)).astype(np.int64)
-    for line in np.unique(lines[:, known], axis=1).T:
+    used = sorted(set(zip(*lines[:, known].tolist(), strict=True)))
+    for line in np.array(used, np.int64).reshape(-1, 2):
         in_line = np.flatnonzero((lines == line[:, None]).all(axis=0))
         in_line = in_line[np.argsort(starts[in_line], kind="stable")]
         asked = known[(lines[:, known] == line[:, None]).all(axis=0)]

@@ -81,30 +81,44 @@ def _table() -> _Table:
 
 
 class _Names:
-    """Regular expressions of which most are plain words: those are found ten times as fast."""
+    """Regular expressions most of which stand for a few words: those are found much faster."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        plain = [name for name in names if _PLAIN.fullmatch(name)]
-        self.words = tuple(word for name in plain for word in _spellings(name))
-        rest = [name for name in names if name not in plain]
+        spelled = {name: _spellings(name) for name in names}
+        rest = [name for name, words in spelled.items() if not all(map(_PLAIN.fullmatch, words))]
+        words = {word for name in names if name not in rest for word in spelled[name]}
+        self.words = tuple(
+            word for word in words if not any(one in word for one in words if one != word)
+        )
         self.pattern = re.compile("|".join(rest)) if rest else None
 
     def found_in(self, text: str) -> bool:
         """Whether one of the names is somewhere in the text."""
-        return any(word in text for word in self.words) or (
-            self.pattern is not None and self.pattern.search(text) is not None
-        )
+        for word in self.words:  # a loop: twice as fast as `any` of a generator
+            if word in text:
+                return True
+        return self.pattern is not None and self.pattern.search(text) is not None
 
 
-_PLAIN = re.compile(r"\w(\w|::|_\?)*")
+_PLAIN = re.compile(r"[\w:]+")
+_CHOICE = re.compile(r"\(([\w|]*)\)(\??)|(\w)\?")
+"""Words of which one is there, or may be; a letter that may be."""
 
 
 def _spellings(name: str) -> list[str]:
-    """The words that a plain name stands for, which has `_?` at most."""
-    first, *rest = name.split("_?", 1)
-    return (
-        [first + gap + end for gap in ("_", "") for end in _spellings(rest[0])] if rest else [name]
-    )
+    """What a name of plain words with choices stands for; any other name is left as it is.
+
+    >>> _spellings("moe_?(sum|reduce)"), _spellings("conv(?!ert)")
+    (['moe_sum', 'moe_reduce', 'moesum', 'moereduce'], ['conv(?!ert)'])
+    """
+    choice = _CHOICE.search(name)
+    if choice is None or "\\" in name or "(?" in name:
+        return [name]
+    words = (choice[1] if choice[3] is None else choice[3]).split("|")
+    if choice[2] != "":  # a group with a question mark, or a letter
+        words.append("")
+    ends = _spellings(name[choice.end() :])
+    return [name[: choice.start()] + word + end for word in words for end in ends]
 
 
 @cache
@@ -170,9 +184,9 @@ def kernel_classes(trace: Trace) -> Codes:
 def _kernel_classes(trace: Trace) -> Codes:
     gpu = trace.gpu
     used = distinct(gpu.name)
-    places = np.searchsorted(used, gpu.name)
-    codes = np.array([class_of_name(trace.names[number]) for number in used], np.int8)
-    classes = codes[places] if len(used) else np.zeros(0, np.int8)
+    codes = np.zeros(len(trace.names), np.int8)
+    codes[used] = [class_of_name(trace.names[number]) for number in used.tolist()]
+    classes = codes[gpu.name]
     classes[gpu.kind != Kind.KERNEL] = KernelClass.COPY
     classes[(gpu.collective != ABSENT) & (gpu.kind == Kind.KERNEL)] = KernelClass.COMMUNICATION
     return classes

@@ -1,7 +1,8 @@
-"""Distinct values, quantiles and the order of nesting, by sorting; columns as plain numbers.
+"""Distinct values, quantiles and the order of nesting; columns as plain numbers.
 
-`np.unique`, `np.median` and `np.quantile` load numpy's masked arrays when they are first used: 8
-ms, where all questions to a trace of 35 MB together take 20.
+`np.unique`, `np.median` and `np.quantile` load numpy's masked arrays when they are first used, and
+`np.isin` does where values lie far apart: 8 ms, where all questions to a trace of 35 MB together
+take 70.
 """
 
 from __future__ import annotations
@@ -35,13 +36,64 @@ def each(values: npt.NDArray[Any]) -> Iterator[Any]:
 def distinct(values: npt.NDArray[Integer]) -> npt.NDArray[Integer]:
     """The values that there are, in order.
 
+    Numbers of names, threads and rows lie close together: they are ticked off in a list of what
+    there may be, which takes a fifth of the time of sorting them.
+
     >>> distinct(np.array([7, 3, 7]))
     array([3, 7])
     """
+    if not len(values):
+        return values[:0]
+    low, high = int(values.min()), int(values.max())
+    if high - low < len(values):
+        there = np.zeros(high - low + 1, bool)
+        there[np.subtract(values, low, dtype=np.intp) if low else values] = True
+        found: npt.NDArray[Integer] = (np.flatnonzero(there) + low).astype(values.dtype)
+        return found
     ordered = np.sort(values)
+    return ordered[_heads(ordered)]
+
+
+def counted(values: npt.NDArray[Integer]) -> tuple[npt.NDArray[Integer], Ints]:
+    """The values that there are, in order, and how often each is there.
+
+    >>> counted(np.array([7, 3, 7]))
+    (array([3, 7]), array([1, 2]))
+    """
+    ordered = np.sort(values)
+    heads = np.flatnonzero(_heads(ordered))
+    return ordered[heads], np.diff(heads, append=len(ordered))
+
+
+def first_places(values: npt.NDArray[Integer]) -> Ints:
+    """Where each value is for the first time, in the order of the values.
+
+    >>> first_places(np.array([7, 3, 7]))
+    array([1, 0])
+    """
+    order = np.argsort(values, kind="stable")
+    return order[_heads(values[order])]
+
+
+def among(values: npt.NDArray[Any], chosen: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which of the values are among those chosen.
+
+    >>> among(np.array([7, 3, 5]), np.array([3, 7]))
+    array([ True,  True, False])
+    """
+    ordered = np.sort(chosen)
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    places = np.searchsorted(ordered, values)
+    found: npt.NDArray[np.bool_] = ordered[np.minimum(places, len(ordered) - 1)] == values
+    return found
+
+
+def _heads(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which of sorted values differ from the one before."""
     first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
+    return first
 
 
 def quantile(values: Floats, share: float) -> float:

@@ -17,7 +17,7 @@ from ridgeline.trace.held_calls import LONG_LAUNCH_US, launches_into_full_queues
 from ridgeline.trace.host_calls import innermost_at, launch_rows, names_matching
 from ridgeline.trace.intervals import Intervals, union
 from ridgeline.trace.recorded import seen_by_torch
-from ridgeline.trace.sorting import distinct
+from ridgeline.trace.sorting import among, counted, distinct, first_places, median
 
 ALLOCATOR = re.compile(
     r"^(cuda|hip)(Host|Mem)?(Malloc|Free|Alloc)|^(cu|hip)Mem(Alloc|Free|Create|Map|AddressReserve)"
@@ -159,7 +159,7 @@ def _before_any_work(trace: Trace, rows: Ints) -> Ints:
     if not len(gpu) or not len(rows):
         return rows[:0]
     others = host.is_call & names_matching(trace, ALLOCATOR)[host.name]
-    usual_us = float(np.median(host.duration_us[others]))
+    usual_us = median(host.duration_us[others])
     before = host.start_us[rows] < float(gpu.start_us[0])
     return rows[before & (host.duration_us[rows] > _MAKES_A_CONTEXT * usual_us)]
 
@@ -229,11 +229,10 @@ def _launched_again(trace: Trace) -> Ints:
     launches, gpu = launch_rows(trace), trace.gpu
     known = np.flatnonzero(launches >= 0)
     order = known[np.argsort(trace.host.start_us[launches[known]], kind="stable")]
-    _, firsts = np.unique(gpu.name[order], return_index=True)
     again = np.ones(len(order), bool)
-    again[firsts] = False
+    again[first_places(gpu.name[order])] = False
     repeated, new = distinct(launches[order[again]]), launches[order[~again]]
-    return repeated[~np.isin(repeated, new)].astype(np.int64)
+    return repeated[~among(repeated, new)].astype(np.int64)
 
 
 def _part_of(trace: Trace, rows: Ints) -> Ints:
@@ -251,5 +250,5 @@ def _throughout(trace: Trace, rows: Ints) -> Mask:
         return np.zeros(0, bool)
     names = trace.host.name[rows].astype(np.int64)
     seen = distinct(names * _PARTS + _part_of(trace, rows)) // _PARTS
-    number, parts = np.unique(seen, return_counts=True)
-    return np.isin(names, number[parts >= _PARTS - 1])
+    number, parts = counted(seen)
+    return among(names, number[parts >= _PARTS - 1])

@@ -45,7 +45,7 @@ from ridgeline.trace.host_calls import launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication, short_name
 from ridgeline.trace.loaders import worker_waits
-from ridgeline.trace.sorting import TICK_US, distinct
+from ridgeline.trace.sorting import TICK_US, among, distinct
 from ridgeline.trace.start_up_calls import first_calls
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
@@ -322,7 +322,7 @@ class Counterfactual:
 
     def _in_own_call(self, events: Ints) -> Mask:
         calls = launch_rows(self.trace)[events]
-        found: Mask = np.isin(calls, blocking_copies(self.trace)) & (calls != ABSENT)
+        found: Mask = among(calls, blocking_copies(self.trace)) & (calls != ABSENT)
         return found
 
     def _shorten_events(self, shorter: Floats, share: Mask | Floats) -> None:
@@ -333,7 +333,7 @@ class Counterfactual:
         """Take what a first launch takes in its own call out of the way to the GPU as well."""
         node, slot = np.nonzero(self.edge == LAUNCH_EDGE)
         calls = launch_rows(self.trace)[self.event[node]]
-        first = np.isin(calls, first_calls(self.trace)) & (calls != ABSENT)
+        first = among(calls, first_calls(self.trace)) & (calls != ABSENT)
         inside = np.minimum(self.trace.host.duration_us[calls[first]],
                             self.weight_us[node[first], slot[first]])  # fmt: skip
         shorter[node[first], slot[first]] += inside

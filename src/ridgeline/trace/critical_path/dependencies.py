@@ -47,7 +47,7 @@ from ridgeline.trace.held_calls import (
     staged_copies,
 )
 from ridgeline.trace.host_calls import WAIT_CALLS, launch_rows, launch_start_us, names_matching
-from ridgeline.trace.sorting import distinct, on_ticks, quantile
+from ridgeline.trace.sorting import among, distinct, on_ticks, quantile
 from ridgeline.trace.start_up_calls import allocator_recurs
 from ridgeline.trace.waits import (
     NONE,
@@ -167,7 +167,7 @@ class _Building:
     def _place_nodes(self) -> None:
         host, count = self.host, len(self.gpu)
         launches = distinct(self.launch[self.launch != ABSENT])
-        plain = launches[~np.isin(launches, self.waits)]
+        plain = launches[~among(launches, self.waits)]
         pauses = self.pauses
         time = [host.start_us[plain], self.begins, self._returns(plain),
                 pauses.begin_us, pauses.end_us, pauses.other_us]  # fmt: skip
@@ -199,7 +199,7 @@ class _Building:
         """
         behind = np.flatnonzero((self.lag < 0) & (self.lag > -CLOCK_US))
         launches = self.launch[behind]
-        behind = behind[~np.isin(launches, self.launch[self.held_up])]
+        behind = behind[~among(launches, self.launch[self.held_up])]
         self.skewed = bool(len(behind))
         if not self.skewed:
             return

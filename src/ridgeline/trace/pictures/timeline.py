@@ -34,6 +34,7 @@ from ridgeline.trace.pictures.timeline_tracks import (
     touching,
 )
 from ridgeline.trace.profiler_steps import profiler_steps
+from ridgeline.trace.sorting import first_places
 from ridgeline.trace.windows import span_us
 
 
@@ -72,8 +73,8 @@ def counters(trace: Trace, slices: int) -> TimelineCounters:
 def _depth(trace: Trace, moments: Floats) -> Floats:
     rows = launch_rows(trace)
     known = np.flatnonzero(rows != ABSENT)
-    calls, first = np.unique(rows[known], return_index=True)
-    launched = np.sort(trace.host.start_us[calls])
+    first = first_places(rows[known])
+    launched = np.sort(trace.host.start_us[rows[known[first]]])
     started = np.sort(trace.gpu.start_us[known[first]])
     depth = np.searchsorted(launched, moments, "right") - np.searchsorted(started, moments, "right")
     found: Floats = np.maximum(depth, 0).astype(float)

@@ -25,7 +25,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Mask, Narrow, Trace
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import Intervals, covered, difference, measure
-from ridgeline.trace.sorting import distinct
+from ridgeline.trace.sorting import among, counted, distinct
 from ridgeline.trace.time.copy_directions import rows_towards
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
@@ -144,7 +144,7 @@ def _depends(view: View, found: Gaps) -> Mask:
     place = np.searchsorted(ends[order], found.start_us + 1e-6, "right") - 1
     inside = (place >= 0) & (found.after >= 0)
     before, after = rows[order[np.maximum(place, 0)]], np.maximum(found.after, 0)
-    shown = np.isin(after, recorded_waiters(trace))
+    shown = among(after, recorded_waiters(trace))
     if len(distinct(gpu.stream[rows])) > 1:
         long = found.length_us >= LAUNCH_GAP_US
         shown |= _recurs(gpu.name[before].astype(np.int64), gpu.name[after], long)
@@ -152,12 +152,11 @@ def _depends(view: View, found: Gaps) -> Mask:
     return result
 
 
-def _recurs(before: Ints, after: Narrow, counted: Mask) -> Mask:
-    """Do the same two names come beside each other three times or more among those counted?"""
+def _recurs(before: Ints, after: Narrow, chosen: Mask) -> Mask:
+    """Do the same two names come beside each other three times or more among those chosen?"""
     pairs = before << 32 | after.astype(np.int64)
-    values, counts = np.unique(pairs[counted], return_counts=True)
-    found: Mask = np.isin(pairs, values[counts >= _AGAIN])
-    return found
+    values, times = counted(pairs[chosen])
+    return among(pairs, values[times >= _AGAIN])
 
 
 def _threads(trace: Trace, calls: Ints) -> Ints:

@@ -22,7 +22,7 @@ from ridgeline.trace.host_calls import (
 )
 from ridgeline.trace.nesting import Nesting, inclusive, nested, outermost_of_name
 from ridgeline.trace.roofline.operator_flops import flops_of
-from ridgeline.trace.sorting import distinct
+from ridgeline.trace.sorting import counted, distinct
 from ridgeline.trace.windows import RankRecord, host_window
 
 GROUPINGS = ("name", "shape", "line")
@@ -177,7 +177,7 @@ def _line(trace: Trace, source: int) -> str | None:
 
 
 def _flops(trace: Trace, name: int, rows: Ints) -> float | None:
-    shapes, counts = np.unique(trace.host.shape[rows], return_counts=True)
+    shapes, counts = counted(trace.host.shape[rows])
     total, known = 0.0, False
     for shape, count in zip(shapes.tolist(), counts.tolist(), strict=True):
         flops = flops_of(trace.names[name], trace.shapes[shape]) if shape != ABSENT else None

@@ -22,7 +22,7 @@ from ridgeline.trace.host_calls import (
     user_frames,
 )
 from ridgeline.trace.intervals import gaps, union
-from ridgeline.trace.sorting import by_start
+from ridgeline.trace.sorting import by_start, first_places
 from ridgeline.trace.windows import RankRecord, host_window
 
 _BLOCKING = re.compile(
@@ -127,9 +127,8 @@ def gap_after_us(trace: Trace, rows: Ints) -> Floats:
     # What of the gap lies after the wait began is its doing.
     began = np.maximum(free.start[places], host.start_us[rows])
     found[inside] = (free.end[places] - began)[inside]
-    _, firsts = np.unique(np.where(inside, places, -1 - np.arange(len(rows))), return_index=True)
     once = np.zeros(len(rows), bool)
-    once[firsts] = True
+    once[first_places(np.where(inside, places, -1 - np.arange(len(rows))))] = True
     found[~once] = 0.0
     return found
 
