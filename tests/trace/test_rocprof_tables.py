@@ -164,6 +164,28 @@ def test_the_json_of_rocprof_before_rocprofv3_is_read(tmp_path: Path) -> None:
     assert called(trace) == ["hipMemcpy", "hipLaunchKernel"]
 
 
+def test_the_json_of_rocprof_tells_when_kernels_were_queued_as_its_table_does(
+    tmp_path: Path,
+) -> None:
+    times = [(100, 900, 5900), (9100, 9900, 12900)]
+    row = "{},mm.kd,1,0,9,77,1000,256,512,{},{},{}"
+    rows = [row.format(number, *when) for number, when in enumerate(times)]
+    (told,) = load_traces(table(tmp_path / "results.csv", DISPATCHED, *rows))
+    kernels = [first_span("7", 77, begin // 1000, end // 1000, "mm.kd") for _, begin, end in times]
+    for kernel, (queued, begin, end) in zip(kernels, times, strict=True):
+        kernel["args"] |= {
+            "BeginNs": str(begin), "EndNs": str(end), "DispatchNs": str(queued), "queue-id": "0",
+            "tid": "77", "grd": "1000", "wgr": "256", "lds": "512", "arch_vgpr": "",
+        }  # fmt: skip
+    (trace,) = load_traces(first_document(tmp_path / "other.json", *kernels))
+    (of_json,), (of_table,) = launches(trace), launches(told)
+    assert of_json.delay_us == of_table.delay_us
+    assert of_json.host_wait_share == of_table.host_wait_share > 0.3
+    assert of_json.queues == of_table.queues
+    assert trace.gpu.blocks.tolist() == told.gpu.blocks.tolist() == [4, 4]
+    assert trace.gpu.shared_bytes.tolist() == [512, 512]
+
+
 def test_a_cut_json_of_rocprof_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,9 @@
     Markers and Ranges          ranges that the program named
     flows "dep"                 from a moment inside a call to the start of what it launched
 
+Without calls (`rocprof --timestamp on`) a kernel says when it was put into its queue, as it does in
+the table of the same run.
+
 Source: github.com/ROCm/rocprofiler, bin/tblextr.py and bin/sqlitedb.py.
 """
 
@@ -23,7 +26,13 @@ import msgspec
 from ridgeline.trace.columns import ABSENT
 from ridgeline.trace.file_rows import FileRows
 from ridgeline.trace.file_text import refused_unless_whole
-from ridgeline.trace.formats.rocprof.first_database import NO_WORK, first_copy_name, kernel_name
+from ridgeline.trace.formats.rocprof.first_database import (
+    DISPATCH,
+    NO_WORK,
+    first_copy_name,
+    kernel_name,
+)
+from ridgeline.trace.formats.rocprof.hsa import block_counts
 
 _GPU = re.compile(r"GPU(\d+)$")
 _CALLS = ("CPU HIP API", "CPU HSA API")
@@ -39,6 +48,12 @@ class _Args(msgspec.Struct, frozen=True, gc=False):
     end: str = msgspec.field(default="", name="EndNs")
     device: str = msgspec.field(default="0", name="dev-id")
     queue: int | str | None = msgspec.field(default=None, name="queue-id")
+    dispatched: str = msgspec.field(default="", name="DispatchNs")
+    thread: int | str = msgspec.field(default=0, name="tid")
+    grid: int | str = msgspec.field(default=0, name="grd")
+    workgroup: int | str = msgspec.field(default=0, name="wgr")
+    shared: int | str = msgspec.field(default=ABSENT, name="lds")
+    registers: int | str = msgspec.field(default=ABSENT, name="arch_vgpr")
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False):
@@ -87,10 +102,18 @@ def _filled(events: list[_Event]) -> FileRows:
                 correlation=_of_its_own(number, place), process=0, size=ABSENT, **when,
             )  # fmt: skip
         elif (gpu := _GPU.match(process)) and not _is_no_work(one.name):
+            if number == ABSENT and one.args.dispatched:
+                number = len(numbers) + 1 + place
+                queued = int(one.args.dispatched)
+                found.add_call(name=DISPATCH, start=queued, end=queued, process=0,
+                               thread=_whole(one.args.thread), correlation=number)  # fmt: skip
+            blocks, threads = block_counts((_size(one.args.grid),), (_size(one.args.workgroup),))
             found.add_kernel(
                 name=kernel_name(one.name), device=int(gpu[1]),
                 stream=where if one.args.queue is None else _whole(one.args.queue),
-                correlation=_of_its_own(number, place), process=0, **when,
+                correlation=_of_its_own(number, place), process=0, blocks=blocks,
+                threads=threads, shared=_size(one.args.shared),
+                registers=_size(one.args.registers), **when,
             )  # fmt: skip
     return found
 
@@ -148,3 +171,8 @@ def _key(event: _Event) -> tuple[str, str, int]:
 
 def _whole(number: int | str) -> int:
     return int(number)
+
+
+def _size(number: int | str) -> int:
+    """A number that says how large something is; absent where it is none."""
+    return int(number) if str(number).isdecimal() else ABSENT
