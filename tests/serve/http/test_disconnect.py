@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import socket
 
@@ -55,6 +57,16 @@ def test_who_closes_its_own_direction_is_answered(stub: Server, stream: bool) ->
         answer = all_of(connection)
     assert b"HTTP/1.1 200 OK" in answer
     assert answer.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n" if stream else b"}")
+
+
+def test_the_standard_librarys_client_may_close_its_own_direction(stub: Server) -> None:
+    connection = http.client.HTTPConnection(stub.address.removeprefix("http://"), timeout=60)
+    body = {"model": "library", "prompt": "SLOW FILL", "max_tokens": 20}
+    headers = {"Content-Type": "application/json"}
+    with contextlib.closing(connection):
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        connection.sock.shutdown(socket.SHUT_WR)
+        assert connection.getresponse().status == 200
 
 
 def test_who_goes_behind_its_own_direction_is_gone(stub: Server) -> None:

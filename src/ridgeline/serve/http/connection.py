@@ -7,8 +7,8 @@ connections until the process has no descriptor left, and takes who sends no mor
 long a body may take the gate says, which can refuse it like any other error.
 
 Who sends no more may have closed all of it: on our side both look alike until something is sent. So
-it is sent what says nothing (102, RFC 9110, section 15.2), to which a host answers a reset where
-nobody has the connection any more.
+it is sent what says nothing (100, which a client that did not ask for it discards: RFC 9110,
+section 15.2.1), to which a host answers a reset where nobody has the connection any more.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Connection(H11Protocol):
     def _ask_whether_there(self, again: float, later: float) -> None:
         """Send what says nothing; the second time it fails where the client has gone."""
         if self.conn.our_state is h11.SEND_RESPONSE and self.scope["http_version"] != "1.0":
-            nothing = h11.InformationalResponse(status_code=102, headers=[], reason=b"Processing")
+            nothing = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
             self.transport.write(self.conn.send(nothing))
         self._asked = self.loop.call_later(again, self._ask_whether_there, later, later)
 
