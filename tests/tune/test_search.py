@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from ridgeline.measure.wire import Applied, Updates
 from ridgeline.records import LedgerRow
 from ridgeline.techniques import Applicability, Context, Gain, technique
 from ridgeline.tune import candidates as choosing
-from ridgeline.tune import forecast, questions
+from ridgeline.tune import forecast, questions, verify
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_result import ABRun
 from ridgeline.tune.candidates import (
@@ -276,6 +277,48 @@ def test_a_whole_without_time_to_be_measured_is_the_product_of_its_rows(
     assert (row.ci_low, row.ci_high) == pytest.approx((1.54, 2.08))
     assert row.baseline_step_seconds / row.step_seconds == pytest.approx(1.8)
     assert "the full stack as a whole was not measured" in one.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("whole", "bad", "total"),
+    [
+        ((0.9, 1.7, 3.0), 0, (1.54, 1.8, 2.08)),
+        ((1.6, 1.7, 1.75), 0, (1.6, 1.7, 1.75)),
+        ((1.6, 1.7, 1.75), 1, (1.4, 1.5, 1.6)),
+    ],
+    ids=["undecided", "decided", "gradients not finite"],
+)
+def test_a_whole_whose_losses_there_was_no_time_to_judge_is_vouched_for_by_its_rows(
+    whole: tuple[float, float, float],
+    bad: int,
+    total: tuple[float, float, float],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    ratios: Ratios = {
+        frozenset({FASTER}): (1.4, 1.5, 1.6),
+        frozenset({FUSED}): (1.1, 1.2, 1.3),
+        frozenset({FASTER, FUSED}): whole,
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    try_all(one, FASTER, FUSED)
+    measure = questions.run_ab
+
+    def parts(*arguments: Any) -> ABRun:
+        result = measure(*arguments)
+        result.b_losses, result.b_non_finite = [1.01 * loss for loss in LOSSES], bad
+        return result
+
+    def cut_off(*_: object, **__: object) -> list[Any]:
+        raise ScriptError("it did not answer")
+
+    monkeypatch.setattr(questions, "run_ab", parts)
+    monkeypatch.setattr(verify, "trajectories", cut_off)
+    row = prove_whole(one)
+    assert row is not None
+    assert (row.ci_low, row.multiplier, row.ci_high) == pytest.approx(total)
+    assert (row.kept, row.verified) == (True, True)
+    assert len(one.stack) == 2 - bad
 
 
 def test_a_side_question_that_fails_costs_its_row_and_not_the_search(

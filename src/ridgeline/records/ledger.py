@@ -30,6 +30,8 @@ class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     candidate: list[float]
     shaken: list[float] = []
     """Losses of the baseline disturbed by as much as rounding; empty: not needed."""
+    untold: bool = False
+    """It did not pass because the run that tells rounding from error could not be made."""
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

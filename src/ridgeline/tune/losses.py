@@ -67,6 +67,7 @@ LEAN_SIGMAS = 3.0
 _SHORT_MANTISSA = 11
 """Bits of float16's; a mean of a few losses in bfloat16 (8 bits) fits too."""
 _TELLING_LOSSES = 4
+_UNTOLD = "losses differ, and the run that tells rounding from error could not be made"
 
 
 def check_losses(
@@ -105,6 +106,7 @@ def check_losses(
         baseline=baseline[:steps],
         candidate=candidate[:steps],
         shaken=list(shaken or [])[:steps],
+        untold=summary == _UNTOLD,
     )
 
 
@@ -166,7 +168,7 @@ def _within_shaken(
     moved = np.abs(np.array((shaken or [])[: len(base)]) - base[: len(shaken or [])])
     moved = moved[np.isfinite(moved)]
     if len(moved) == 0:
-        return False, "losses differ, and the run that tells rounding from error could not be made"
+        return False, _UNTOLD
     reach = floor
     worst = 0.0
     for first, end in _stretches(len(base)):

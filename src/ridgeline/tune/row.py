@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
+from msgspec.structs import replace
+
 from ridgeline.measure.statistics.sequential import side_by_side
 from ridgeline.measure.wire import Applied
 from ridgeline.records import LedgerRow, LossCheck
@@ -71,7 +73,7 @@ def measured(asked: Asked, result: ABRun, check: LossCheck, threshold: float) ->
         + ("finite" if finite else "not finite"),
         kept=interval.low > bar and verified,
         reason=_reason(result, check, finite=finite, bar=bar) + _by_cpu_time(asked, result, bar),
-        loss_check=check,
+        loss_check=replace(check, untold=check.untold and finite),
         rounds=interval.rounds,
         startup_seconds=result.startup_seconds,
     )

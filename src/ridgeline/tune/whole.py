@@ -36,21 +36,27 @@ def _by_rows(search: StackSearch, direct: LedgerRow) -> LedgerRow | None:
 
     Each row was proved beside the one above it; all of them hold at once in the product of
     their ends. None where the direct measurement contradicts that, or the losses do not agree.
-    Where there was no time for it, the rows are all there is.
+    Where there was no time for it, or for the run that its losses are judged by, the rows are all
+    there is.
     """
     rows = search.rows_of_the_stack()
     low, high = math.prod(row.ci_low for row in rows), math.prod(row.ci_high for row in rows)
     is_missing = not direct.rounds and direct.reason in (OUT_OF_TIME, OTHERS_TURN)
     agrees = direct.rounds and direct.ci_low < high and direct.ci_high > low
-    if not (is_missing or (agrees and direct.verified)):
+    is_untold = direct.loss_check is not None and direct.loss_check.untold
+    if not (is_missing or (agrees and (direct.verified or is_untold))):
         return None
+    if is_missing or is_untold:
+        direct = _as_last_verified(direct, rows[-1])
+    if is_untold and direct.ci_low > 1:
+        return replace(direct, kept=True)
     what = "measured" if is_missing else f"decided in the time left: {direct.reason}"
     search.notes.append(
         f"the full stack as a whole was not {what}; the total is the product of its rows, "
         "each with an interval of 95 %"
     )
     if is_missing:
-        direct = _as_last_proved(search, direct, rows[-1])
+        direct = _as_last_measured(search, direct, rows[-1])
     level = math.sqrt(direct.baseline_step_seconds * direct.step_seconds)
     return replace(
         direct,
@@ -63,15 +69,22 @@ def _by_rows(search: StackSearch, direct: LedgerRow) -> LedgerRow | None:
     )
 
 
-def _as_last_proved(search: StackSearch, direct: LedgerRow, last: LedgerRow) -> LedgerRow:
+def _as_last_verified(direct: LedgerRow, last: LedgerRow) -> LedgerRow:
+    """A whole stack's row without a check of its losses, with that of its last row."""
+    return replace(
+        direct,
+        verified=last.verified,
+        verification=f"on top of the others: {last.verification}",
+        loss_check=last.loss_check,
+    )
+
+
+def _as_last_measured(search: StackSearch, direct: LedgerRow, last: LedgerRow) -> LedgerRow:
     """A whole stack's row without numbers of its own, with what its last row knows."""
     step = search.baseline.step_seconds.p50
     return replace(
         direct,
         peak_memory_bytes=last.peak_memory_bytes,
-        verified=last.verified,
-        verification=f"on top of the others: {last.verification}",
-        loss_check=last.loss_check,
         rounds=last.rounds,
         baseline_step_seconds=step,
         step_seconds=step / search.cumulative,
