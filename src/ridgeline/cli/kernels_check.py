@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,6 +22,10 @@ def kernels_check(
         list[str] | None,
         typer.Option(metavar="NAME", help="Architecture to compile for, repeatable; none: six."),
     ] = None,
+    large: Annotated[
+        bool,
+        typer.Option("--large", help="Tensors may have 2^31 elements: offsets must have 64 bits."),
+    ] = False,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -40,6 +44,8 @@ def kernels_check(
         _with_roofline(_with_occupancy(one), seen.launches[one.launch]) for one in seen.compiled
     ]
     findings = [*seen.findings, *(found for one in compiled for found in _of_code(one))]
+    if large:
+        findings += _too_narrow(seen.launches)
     answer = msgspec.structs.replace(seen, compiled=compiled, findings=findings)
     show_answer(answer, check_document(answer), json=json, html=html)
     if findings:
@@ -76,6 +82,28 @@ def _with_roofline(one: CompiledKernel, launch: KernelLaunch) -> CompiledKernel:
         least_bytes=launch.minimum_bytes,
     )
     return msgspec.structs.replace(one, roofline=counted)
+
+
+def _too_narrow(launches: Sequence[KernelLaunch]) -> list[KernelFinding]:
+    """Kernels whose offsets wrap in large tensors, each once."""
+    from ridgeline.records.kernel_check import KernelFinding
+
+    wrapping: dict[tuple[str, str, int], set[str]] = {}
+    for one in launches:
+        wrapping.setdefault((one.kernel, one.file, one.line), set()).update(one.narrow_offsets)
+    return [
+        KernelFinding(
+            cause="narrow-offset",
+            kernel=kernel,
+            summary=f"offsets into {', '.join(sorted(names))} are computed in 32 bits and wrap at "
+            "2^31 elements",
+            evidence={"narrow": ", ".join(sorted(names))},
+            where=f"{file}:{line}",
+            cure="widen the number of the row or program before it is multiplied: .to(tl.int64)",
+        )
+        for (kernel, file, line), names in wrapping.items()
+        if names
+    ]
 
 
 def _of_code(one: CompiledKernel) -> Iterator[KernelFinding]:

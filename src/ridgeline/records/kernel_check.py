@@ -62,6 +62,8 @@ class KernelLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What `tl.dot` multiplied, as Triton names it; empty without one."""
     vector_flops: int = 0
     """Floating-point results of everything else, one each."""
+    narrow_offsets: list[str] = []
+    """Arguments through which offsets of 32 bits reach: they wrap at 2^31 elements."""
     configuration: str = ""
     """The constants that an autotuner gave, `BLOCK=64, …`; empty without one."""
     variants: list[dict[str, int | bool]] = []

@@ -198,10 +198,46 @@ def test_what_is_right_on_numbers_of_a_usual_size_alone_is_found(tmp_path: Path)
 
 @pytest.mark.slow
 def test_what_no_usual_number_and_no_interpreter_shows_is_found() -> None:
-    names = ("padding_of_zero", "broken_promise", "functions_of_amd")
-    files = [HERE / "scripts" / f"{name}.py" for name in names]
-    found = judge(files)
-    assert [found[one] for one in files] == [["inexact"], ["broken-hint", "uncoalesced"], [""]]
+    wanted = {
+        "padding_of_zero": ["inexact"],
+        "broken_promise": ["broken-hint", "uncoalesced"],
+        "functions_of_amd": [""],
+        "mixed_up_strides": ["layout-dependent"],
+        "offsets_in_32_bits": ["narrow-offset"],
+        "written_again": ["repeated-write"],
+    }
+    found = judge([HERE / "scripts" / f"{name}.py" for name in wanted])
+    assert {file.stem: causes for file, causes in found.items()} == wanted
+
+
+@pytest.mark.slow
+def test_offsets_of_32_bits_are_told_and_are_findings_where_tensors_may_be_large(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = str(HERE / "scripts/offsets_in_32_bits.py")
+    narrow = {"narrow_kernel": ["x", "y", "out"], "mixed_kernel": ["x"], "wide_kernel": []}
+    code, found = checked(file, capsys)
+    assert {one["kernel"]: one["narrow_offsets"] for one in found["launches"]} == narrow
+    assert [(one["cause"], one["kernel"]) for one in found["findings"]] == [
+        ("narrow-offset", "mixed_kernel")
+    ]
+    assert run(["kernels", "check", file, "--arch", "sm_90", "--large", "--json"]) == code == 3
+    large = json.loads(capsys.readouterr().out)["findings"]
+    assert {one["kernel"] for one in large} == {"narrow_kernel", "mixed_kernel"}
+
+
+@pytest.mark.slow
+def test_layouts_that_a_wrapper_refuses_or_a_kernel_is_not_told_are_no_matter(
+    tmp_path: Path,
+) -> None:
+    text = (HERE / "scripts/mixed_up_strides.py").read_text()
+    launch = "    sum_kernel[(7,)](x, y, out, x.stride(0), y.stride(0), 100, BLOCK=128)"
+    assert text.count(launch) == 1
+    files = [tmp_path / f"{name}.py" for name in ("refused", "untold")]
+    refusal = "    assert x.is_contiguous() and y.is_contiguous()"
+    files[0].write_text(text.replace(launch, f"{refusal}\n{launch}"))
+    files[1].write_text(text.replace("x.stride(0), y.stride(0)", "100, 100"))
+    assert judge(files) == {one: [""] for one in files}
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ from triton.runtime.errors import InterpreterError
 from ridgeline.errors import RidgelineError, in_words
 from ridgeline.from_source import import_file
 from ridgeline.kernels.check import bfloat16, float8, language, libdevice, scalars
-from ridgeline.kernels.check.judging import findings, launch_record
+from ridgeline.kernels.check.judging import WASTES, findings, launch_record
 from ridgeline.kernels.check.on_cuda import on_cuda
+from ridgeline.kernels.check.other_layouts import OtherLayouts, told
 from ridgeline.kernels.check.other_numbers import (
     TIMES_ALLOWED,
     OtherNumbers,
@@ -55,6 +56,9 @@ _OF_FLOAT32 = 64.0
 _STEP_OF_TF32 = 2.0**-10
 _OF_TF32 = 2.0
 """What matmuls in tf32 may cost float32 results, in steps: each of two factors is cut."""
+_MOST_LAYOUTS = 4
+"""Tensors that are laid out otherwise one at a time, where all together cannot be."""
+_OF_A_LAYOUT = "take each tensor's own strides, or let the wrapper refuse what lies otherwise"
 
 _OTHERS = re.compile(r"/(site|dist)-packages/|/ridgeline/|/lib/python3|^<")
 """Files that the author of a kernel did not write."""
@@ -122,7 +126,7 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
             }
         results = [one for pair in compared for one in pair]
         found = [*findings(seen, results), *_inexact(compared, seen, file)]
-        if compared and not {one.cause for one in found} - {"uncoalesced"}:
+        if compared and not {one.cause for one in found} - WASTES:
             others = _with_other_numbers(example, watch, file)
             found += [one for one in others if kernel in ("", one.kernel)]
     launches = [launch_record(one) for one in seen]
@@ -132,7 +136,7 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
 def _with_other_numbers(
     example: Callable[[], Any], watch: LaunchWatch, file: Path
 ) -> list[KernelFinding]:
-    """What two more runs show; nothing where the example fails on their numbers."""
+    """What more runs show; nothing where the example fails on their numbers."""
     usual, watch.once = watch.launches, True
     found: list[KernelFinding] = []
     for change, judge in ((larger, overflows), (small_and_negative, _otherwise)):
@@ -140,7 +144,7 @@ def _with_other_numbers(
         torch.manual_seed(0)
         with contextlib.suppress(Exception, SystemExit), OtherNumbers(change):
             found += judge(_compared(example()), watch.launches, usual, str(file))
-    return found
+    return [*found, *_with_other_layouts(example, watch, usual, str(file))]
 
 
 def _otherwise(
@@ -154,15 +158,64 @@ def _otherwise(
         return
     for found, expected, *plain in compared:
         wide = found.dtype in (torch.float32, torch.float64, torch.bfloat16)
-        if not wide or found.shape != expected.shape or not bool(expected.isfinite().all()):
-            continue
-        error, floor = _error(found, expected), _rounding_error(found, expected)
-        allowed = TIMES_ALLOWED * _allowed(found, expected, plain, cut=_cuts(usual))
-        if not error <= allowed:
-            kernel = kernel_of(now, found)
-            one = _too_far(found, expected, error, floor, kernel, where)
-            said = f"where normal numbers are small and negative, {one.summary}"
-            yield msgspec.structs.replace(one, summary=said)
+        if wide and found.shape == expected.shape and bool(expected.isfinite().all()):
+            said = "where normal numbers are small and negative, "
+            cut = _cuts(usual)
+            yield from _worse((found, expected, *plain), now, where, said, TIMES_ALLOWED, cut=cut)
+
+
+def _worse(
+    compared: tuple[torch.Tensor, ...],
+    now: Sequence[SeenLaunch],
+    where: str,
+    said: str,
+    times: float,
+    *,
+    cut: bool,
+) -> Iterator[KernelFinding]:
+    """A finding where a result of another run is further away than `times` what is allowed."""
+    found, expected, *plain = compared
+    error, floor = _error(found, expected), _rounding_error(found, expected)
+    if not error <= times * _allowed(found, expected, plain, cut=cut):
+        one = _too_far(found, expected, error, floor, kernel_of(now, found), where)
+        yield msgspec.structs.replace(one, summary=said + one.summary)
+
+
+def _with_other_layouts(
+    example: Callable[[], Any], watch: LaunchWatch, usual: Sequence[SeenLaunch], where: str
+) -> list[KernelFinding]:
+    """What a run shows in which rows lie apart, or several, in each of which those of one do."""
+    found, drawn = _with_a_layout(example, watch, usual, where, OtherLayouts())
+    for alone in range(0 if found is not None else min(drawn, _MOST_LAYOUTS)):
+        one, _ = _with_a_layout(example, watch, usual, where, OtherLayouts(alone))
+        found = [*(found or []), *(one or [])]
+    return found or []
+
+
+def _with_a_layout(
+    example: Callable[[], Any],
+    watch: LaunchWatch,
+    usual: Sequence[SeenLaunch],
+    where: str,
+    layouts: OtherLayouts,
+) -> tuple[list[KernelFinding] | None, int]:
+    """The findings, None where the run cannot be judged, and how many tensors were drawn."""
+    watch.launches = []
+    torch.manual_seed(0)
+    compared = None
+    with contextlib.suppress(Exception, SystemExit), layouts:
+        compared = _compared(example())
+    alike = [one.kernel for one in watch.launches] == [one.kernel for one in usual]
+    if compared is None or not alike or not told(watch.launches, usual, layouts.steps):
+        return None, layouts.drawn
+    said = "where rows of tensors lie apart, "
+    found = [
+        msgspec.structs.replace(finding, cause="layout-dependent", cure=_OF_A_LAYOUT)
+        for one in compared
+        if one[0].shape == one[1].shape
+        for finding in _worse(one, watch.launches, where, said, 1.0, cut=_cuts(usual))
+    ]
+    return found, layouts.drawn
 
 
 def _failure(error: BaseException, file: Path, what: str) -> str:

@@ -14,6 +14,7 @@ import torch
 import triton.language as tl
 
 from ridgeline.kernels.check.hints import kept_promises
+from ridgeline.kernels.check.offsets import mixed_offsets, narrow_tensors
 from ridgeline.kernels.check.races import configurations, place_of, races, without_barrier
 from ridgeline.kernels.check.seen import Access, SeenLaunch, among, distinct
 from ridgeline.records.kernel_check import KernelFinding, KernelLaunch, LaunchArgument
@@ -22,9 +23,13 @@ SECTOR_BYTES = 32
 CAUSES = (
     "out-of-bounds", "write-write-race", "read-write-race", "missing-barrier", "order-dependent",
     "configuration-dependent", "uninitialised-read", "nan-result", "unwritten-output", "inexact",
-    "overflow", "broken-hint", "uncoalesced",
+    "overflow", "layout-dependent",
+    "broken-hint", "narrow-offset", "repeated-write",
+    "uncoalesced",
 )  # fmt: skip
 """Every cause that a run under the interpreter can have."""
+WASTES = frozenset({"narrow-offset", "repeated-write", "uncoalesced"})
+"""The causes by which no result of a run is wrong."""
 _LANES = 32
 _POOR_EFFICIENCY = 0.5
 """Below it, a line's requests are a finding."""
@@ -55,6 +60,7 @@ def launch_record(seen: SeenLaunch) -> KernelLaunch:
         matrix_flops=seen.matrix_flops,
         matrix_dtype=seen.matrix_dtype,
         vector_flops=seen.vector_flops,
+        narrow_offsets=narrow_tensors(seen),
         configuration=seen.configuration,
         variants=[_for_the_compiler(one) for one in seen.variants],
     )
@@ -97,6 +103,7 @@ def findings(
         yield from without_barrier(seen)
         yield from _not_a_number(seen)
         yield from kept_promises(seen.kernel, seen.file, seen.broken)
+        yield from mixed_offsets(seen)
         yield from _uncoalesced(seen)
     yield from _unwritten(launches, returned)
 

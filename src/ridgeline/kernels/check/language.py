@@ -5,6 +5,7 @@
 - Arguments that are Python's floats: a compiled kernel gets float32 numbers, which have `.to` and
   widen what they meet; the interpreter hands them on as they are.
 - Functions of `triton.language` under names of a file's own (`fast_exp = tl.math.exp`).
+- `.value` of a constant: the interpreter hands over the number, text or dtype itself.
 - `and`, `or` and `not` between tensors: the compiler computes them element by element, every
   operand; Python asks one operand for its truth and gives the other.
 """
@@ -27,6 +28,7 @@ from ridgeline.patches import Undo, in_reverse, patch
 _BOTH: Final = "_ridgeline_both"
 _EITHER: Final = "_ridgeline_either"
 _OPPOSITE: Final = "_ridgeline_opposite"
+_VALUE: Final = "_ridgeline_value"
 
 
 def install() -> Undo:
@@ -34,7 +36,7 @@ def install() -> Undo:
     return in_reverse(
         [
             patch("triton.runtime.interpreter:GridExecutor.__init__", _with_texts_and_lists),
-            patch("triton.runtime.interpreter:FunctionRewriter._transform_ast", _with_booleans),
+            patch("triton.runtime.interpreter:FunctionRewriter._transform_ast", _in_our_words),
             patch("triton.runtime.interpreter:_implicit_cvt", _with_floats),
         ]
     )
@@ -68,12 +70,12 @@ def _with_floats(original: Callable[..., Any]) -> Callable[..., Any]:
     return converted
 
 
-def _with_booleans(original: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
+def _in_our_words(original: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
     def transform(rewriter: Any, source: str) -> ast.AST:
         names = rewriter.fn.__globals__
         names.update({name: _as_patched(one) for name, one in names.items() if _is_builtin(one)})
-        names.update({_BOTH: _both, _EITHER: _either, _OPPOSITE: _opposite})
-        return ast.fix_missing_locations(_Booleans().visit(original(rewriter, source)))
+        names.update({_BOTH: _both, _EITHER: _either, _OPPOSITE: _opposite, _VALUE: _value})
+        return ast.fix_missing_locations(_InOurWords().visit(original(rewriter, source)))
 
     return transform
 
@@ -93,8 +95,14 @@ def _as_patched(builtin: Any) -> Callable[..., Any]:
     return call
 
 
-class _Booleans(ast.NodeTransformer):
-    """Calls functions of ours in place of `and`, `or` and `not`."""
+class _InOurWords(ast.NodeTransformer):
+    """Calls functions of ours in place of `and`, `or`, `not` and `.value`."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        if node.attr != "value" or not isinstance(node.ctx, ast.Load):
+            return node
+        return ast.copy_location(ast.Call(ast.Name(_VALUE, ast.Load()), [node.value], []), node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
@@ -137,3 +145,7 @@ def _combined(parts: Any, decisive: bool, combine: Callable[[Any, Any], Any]) ->
 
 def _opposite(value: Any) -> Any:
     return value.__not__() if isinstance(value, tl.tensor) else not value
+
+
+def _value(constant: Any) -> Any:
+    return getattr(constant, "value", constant)

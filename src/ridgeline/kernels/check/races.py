@@ -35,11 +35,11 @@ def races(seen: SeenLaunch) -> Iterator[KernelFinding]:
     writers = _owners(stores)
     twice = _by_several(writers)
     if len(twice):
-        yield _race(seen, "write-write-race", stores, len(twice), "written by several programs")
+        yield _written_again(seen, stores, twice, "written by several programs")
     within = [one for one in stores if len(distinct(one.starts)) < len(one.starts)]
     if within:
-        count = sum(len(one.starts) - len(distinct(one.starts)) for one in within)
-        yield _race(seen, "write-write-race", within, count, "written by several lanes of a store")
+        places = distinct(np.concatenate([_more_than_once(one.starts) for one in within]))
+        yield _written_again(seen, within, places, "written by several lanes of a store")
     loads = [one for one in seen.accesses if one.kind == "load"]
     mixed = _by_several(_each_once(np.concatenate([writers, _owners(loads)])))
     read = mixed[among(mixed, distinct(writers[:, 0]))] if len(mixed) else mixed
@@ -125,6 +125,43 @@ def without_barrier(seen: SeenLaunch) -> Iterator[KernelFinding]:
             where=place_of(seen, guilty),
             cure="put tl.debug_barrier() between, or keep the values in registers",
         )
+
+
+def _written_again(
+    seen: SeenLaunch, stores: Sequence[Access], places: np.ndarray, words: str
+) -> KernelFinding:
+    """A race, or a waste where each of those that write a place writes the same."""
+    again = [one for one in stores if among(one.starts, places).any()]
+    count = sum(len(_unlike(again, width, places)) for width in {one.width_bytes for one in again})
+    if count:
+        return _race(seen, "write-write-race", again, count, words)
+    return KernelFinding(
+        cause="repeated-write",
+        kernel=seen.kernel,
+        summary=f"{len(places)} places are {words}, the same value each time",
+        evidence={"places": len(places)},
+        where=place_of(seen, again),
+        cure="mask what a tile has beyond its part, so that it is computed and stored once",
+    )
+
+
+def _unlike(stores: Sequence[Access], width: int, places: np.ndarray) -> np.ndarray:
+    """The places to which stores of a width write more than one value."""
+    rows = []
+    for one in stores:
+        kept = among(one.starts, places)
+        if one.width_bytes == width and kept.any():
+            at = one.starts[kept].view(np.uint8).reshape(-1, 8)
+            rows.append(np.concatenate([at, one.written[kept]], 1))
+    if not rows:
+        return _NONE
+    whole = np.unique(np.concatenate(rows), axis=0)
+    return _more_than_once(np.ascontiguousarray(whole[:, :8]).view(np.uint64).reshape(-1))
+
+
+def _more_than_once(places: np.ndarray) -> np.ndarray:
+    ordered = np.sort(places)
+    return distinct(ordered[1:][ordered[1:] == ordered[:-1]])
 
 
 def _unordered(load: Access, store: Access, *, load_is_first: bool) -> list[int]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ridgeline.kernels.check.hints import BrokenPromise
+from ridgeline.kernels.check.offsets import OffsetReach
 
 _WITH_INFINITY = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -31,6 +32,8 @@ class Access:
     width_bytes: int
     nan: np.ndarray
     """Which active lanes read or write NaN."""
+    values: np.ndarray | None = None
+    """What a store writes, lane by lane, as the interpreter keeps numbers."""
     barriers: int = 0
     """Barriers that its program has passed before it."""
     folds: int = 0
@@ -40,6 +43,13 @@ class Access:
     def starts(self) -> np.ndarray:
         """The addresses of the active lanes that point into a tensor, in their order."""
         return np.asarray(self.addresses[self.active & self.inside].reshape(-1))
+
+    @property
+    def written(self) -> np.ndarray:
+        """What a store writes to each of `starts`, as bytes: rows of `width_bytes`."""
+        assert self.values is not None
+        kept = np.ascontiguousarray(self.values[self.active & self.inside].reshape(-1))
+        return kept.view(np.uint8).reshape(len(kept), -1)
 
 
 @dataclass
@@ -72,6 +82,8 @@ class SeenLaunch:
     """Options of other configurations that differ for the compiler alone."""
     broken: list[BrokenPromise] = field(default_factory=list)
     """Hints to the compiler that do not hold."""
+    reach: dict[int, OffsetReach] = field(default_factory=dict)
+    """The largest offsets into each storage, by its address."""
     matrix_flops: int = 0
     """Multiplications and additions of `tl.dot`."""
     matrix_dtype: str = ""

@@ -19,6 +19,7 @@ import triton
 
 from ridgeline.kernels.check.bfloat16 import decoded
 from ridgeline.kernels.check.hints import broken_promises
+from ridgeline.kernels.check.offsets import OffsetReach, watch_offsets
 from ridgeline.kernels.check.seen import Access, SeenLaunch, bytes_of
 from ridgeline.patches import Undo, in_reverse, patch
 
@@ -49,6 +50,7 @@ class LaunchWatch:
         """Watch every launch of this process from now on."""
         return in_reverse(
             [
+                watch_offsets(self._reach_of),
                 patch("triton.runtime.autotuner:Autotuner.run", self._tuned),
                 patch("triton.runtime.interpreter:GridExecutor.__call__", self._called),
                 patch("triton.runtime.interpreter:InterpreterBuilder.set_grid_idx", self._placed),
@@ -247,6 +249,14 @@ class LaunchWatch:
 
         return apply_impl
 
+    def _reach_of(self, address: int) -> OffsetReach | None:
+        """What is noted of the offsets into the tensor in which an address lies."""
+        if self._launch is not None and not self._again:
+            for first, last in self._ranges:
+                if first <= address < last:
+                    return self._launch.reach.setdefault(first, OffsetReach())
+        return None
+
     def _safe(self, pointers: Any, mask: Any) -> tuple[Any, np.ndarray]:
         """The mask without lanes that point nowhere, and which lanes point into a tensor."""
         inside = np.zeros(pointers.data.shape, bool)
@@ -260,6 +270,7 @@ class LaunchWatch:
         if self._launch is None or self._again:
             return
         active = np.broadcast_to(mask.data, inside.shape).astype(bool)
+        values = np.broadcast_to(value.data, inside.shape).copy() if kind == "store" else None
         self._launch.accesses.append(
             Access(
                 kind=kind,
@@ -269,6 +280,7 @@ class LaunchWatch:
                 active=active,
                 inside=inside,
                 width_bytes=_width(pointers),
+                values=values,
                 nan=np.broadcast_to(_nan(value), inside.shape) & active & inside,
                 barriers=self._barriers,
                 folds=self._folds,

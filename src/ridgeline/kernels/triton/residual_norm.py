@@ -100,6 +100,7 @@ def backward_kernel(
     """Gradients of every `num_programs`th tile of rows, and their share of the weight's."""
     program = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
+    own = program.to(tl.int64) * D + columns
     dweight = tl.zeros((BLOCK,), tl.float32)
     dbias = tl.zeros((BLOCK,), tl.float32)
     for tile in range(program, tl.cdiv(num_rows, BLOCK_ROWS), num_programs):
@@ -132,9 +133,9 @@ def backward_kernel(
         place = rows[:, None] * D + columns[None, :]
         tl.store(dx + place, result.to(dx.dtype.element_ty), mask=inside)
     if dweights is not None:
-        tl.store(dweights + program * D + columns, dweight, mask=columns < D)
+        tl.store(dweights + own, dweight, mask=columns < D)
     if dbiases is not None:
-        tl.store(dbiases + program * D + columns, dbias, mask=columns < D)
+        tl.store(dbiases + own, dbias, mask=columns < D)
 
 
 def forward(

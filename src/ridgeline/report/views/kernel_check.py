@@ -53,11 +53,13 @@ def _launches(found: KernelCheck) -> doc.DataTable:
             quantity.binary_memory(one.minimum_bytes),
             f"{one.sector_efficiency:.0%}",
             f"{one.divergent_warps:.0%}",
+            ", ".join(one.narrow_offsets),
         )
         for one in found.launches
     ]
     heads = doc.figures("programs", "moved", "at least", "of sectors used", "divergent warps")
-    return doc.DataTable((doc.name("kernel"), *heads), rows, title="Launches")
+    wrap = doc.words("wrap at 2^31 elements")
+    return doc.DataTable((doc.name("kernel"), *heads, wrap), rows, title="Launches")
 
 
 def _name(one: CompiledKernel) -> str:

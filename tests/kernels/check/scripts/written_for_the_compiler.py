@@ -1,9 +1,14 @@
 """What the compiler takes and Python does otherwise: `and` of masks, a list as grid, libdevice,
-numbers that are arguments, the configuration that an autotuner took."""
+numbers that are arguments, values of constants, the configuration that an autotuner took."""
 
 import torch
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def zero_of(dtype: tl.constexpr, rows: tl.constexpr):
+    return tl.zeros((rows.value, 1), dtype.value)
 
 
 @triton.jit
@@ -15,7 +20,8 @@ def row_means(x, out, rows, columns, EVEN: tl.constexpr, ROWS: tl.constexpr, COL
     found = tl.load(x + row * columns + column, mask=inside, other=0.0)
     found = tl.where(outside or (EVEN and column % 2 == 1), 0.0, found)
     squares = tl.extra.cuda.libdevice.pow(found, 2.0)
-    tl.store(out + row, tl.sum(squares, 1)[:, None] / columns, mask=row < rows)
+    total = zero_of(x.dtype.element_ty, ROWS) + tl.sum(squares, 1)[:, None]
+    tl.store(out + row, total / columns, mask=row < rows)
 
 
 @triton.autotune([triton.Config({"BLOCK": size}) for size in (64, 128)], key=["size"])
