@@ -19,7 +19,7 @@ import ridgeline.tune.search as searching
 from ridgeline.errors import ChildDied, ScriptError
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.wire import Applied, Updates
-from ridgeline.records import LedgerRow
+from ridgeline.records import LedgerRow, Site
 from ridgeline.techniques import Applicability, Context, Gain, technique
 from ridgeline.tune import candidates as choosing
 from ridgeline.tune import forecast, questions, verify
@@ -34,7 +34,7 @@ from ridgeline.tune.candidates import (
 )
 from ridgeline.tune.costs import Costs
 from ridgeline.tune.forecast import OTHERS, Margin
-from ridgeline.tune.memory import JobMemory
+from ridgeline.tune.memory import Answers, JobMemory
 from ridgeline.tune.pool import Pool, Variant, VariantFailed
 from ridgeline.tune.questions import OUT_OF_TIME
 from ridgeline.tune.row import Asked, not_measured
@@ -319,6 +319,14 @@ def test_a_whole_whose_losses_there_was_no_time_to_judge_is_vouched_for_by_its_r
     assert (row.ci_low, row.multiplier, row.ci_high) == pytest.approx(total)
     assert (row.kept, row.verified) == (True, True)
     assert len(one.stack) == 2 - bad
+
+
+def test_lines_that_a_technique_changed_are_remembered_over_all_its_runs() -> None:
+    first, second = Site(file="net.py", line=3), Site(file="net.py", line=9)
+    answers = Answers(fingerprint="a job")
+    answers.know_places({"channels-last": [first, second]})
+    answers.know_places({"channels-last": [second]})
+    assert answers.places == {"channels-last": [first, second]}
 
 
 def test_a_side_question_that_fails_costs_its_row_and_not_the_search(

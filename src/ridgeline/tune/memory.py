@@ -43,6 +43,12 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     places: dict[str, list[Site]] = {}
     """Technique → the lines of the script that it took effect at."""
 
+    def know_places(self, found: dict[str, list[Site]]) -> None:
+        """Add the lines of another run: one may have come to fewer of them than the last."""
+        for name, sites in found.items():
+            known = self.places.setdefault(name, [])
+            known += [site for site in sites if site not in known]
+
 
 class JobMemory:
     """Answers by question, saved at once."""

@@ -205,7 +205,7 @@ class Questions:
             self.runs[key] = result
             self.memory.answers.samples[key] = {"a": result.a_steps, "b": result.b_steps}
             self.memory.answers.updates[key] = result.b_updates
-            self.memory.answers.places |= result.b_places
+            self.memory.answers.know_places(result.b_places)
         return row
 
     def _plan(self, added: list[Applied], stage: str) -> ABPlan:
